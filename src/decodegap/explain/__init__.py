@@ -1,0 +1,1 @@
+"""From records to what they mean: summaries, accounts, findings. Pure; imports no torch."""

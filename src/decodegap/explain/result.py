@@ -1,0 +1,93 @@
+"""A run read as a whole: each cell's summary, account and findings, and what failed."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from decodegap.explain.account import Account, account_for
+from decodegap.explain.findings import Finding, findings_on
+from decodegap.explain.summary import Summary, group_by_cell, summarise
+from decodegap.predict.catalogue import catalogue_devices
+from decodegap.predict.device import Device, derive_device, match_runtime_name, with_measured
+from decodegap.record import Record
+
+
+class CellResult(msgspec.Struct, frozen=True, kw_only=True):
+    summary: Summary
+    account: Account | None
+    findings: tuple[Finding, ...]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells in the order measured; `failures` are the records without a time."""
+
+    cells: tuple[CellResult, ...]
+    failures: tuple[Record, ...]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of all cells, each sentence once, advice before warnings."""
+        unique = {finding.text: finding for cell in self.cells for finding in cell.findings}
+        return sorted(unique.values(), key=lambda finding: finding.severity)
+
+
+def read_result(records: Sequence[Record]) -> Result:
+    """Interpret the records of one run.
+
+    Raises:
+        UnlikeRecords: one cell's trials come from different machines, versions or protocols.
+    """
+    summaries = [
+        summary
+        for trials in group_by_cell(records).values()
+        if (summary := summarise(trials, device_of(trials))) is not None
+    ]
+    return Result(
+        cells=tuple(_cell_result(summary, summaries) for summary in summaries),
+        failures=tuple(record for record in records if not record.wall_samples),
+    )
+
+
+def group_by_run(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Records of each run, in the order the runs are first met."""
+    runs: dict[str, list[Record]] = {}
+    for record in records:
+        runs.setdefault(record.trial.run, []).append(record)
+    return runs
+
+
+def _cell_result(summary: Summary, summaries: Sequence[Summary]) -> CellResult:
+    others = {
+        other.key.runtime: other
+        for other in summaries
+        if other is not summary and _same_but_runtime(other, summary)
+    }
+    account = account_for(summary, others)
+    return CellResult(
+        summary=summary,
+        account=account,
+        findings=tuple(findings_on(summary, account, others)),
+    )
+
+
+def _same_but_runtime(first: Summary, second: Summary) -> bool:
+    replaced = msgspec.structs.replace(first.key, runtime=second.key.runtime)
+    return replaced == second.key
+
+
+def device_of(records: Sequence[Record]) -> Device:
+    """The device row of a cell's records, with the bandwidth the trials were held against."""
+    for record in records:
+        environment = record.environment
+        if environment is not None:
+            row = match_runtime_name(environment.device_name, catalogue_devices())
+            device = row or derive_device(
+                environment.device_name,
+                environment.derived_bandwidth_bytes_per_second,
+                environment.device_memory_bytes,
+            )
+            reachable = record.trial.reachable_bytes_per_second
+            if reachable is None:
+                return device
+            return with_measured(device, reachable, f"run {record.trial.run}")
+    return derive_device("unknown device", None, None)

@@ -1,0 +1,1 @@
+"""Sourced rows that ship with decodegap: models, devices and the reference study."""

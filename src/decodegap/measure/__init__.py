@@ -1,0 +1,1 @@
+"""From a trial to its record: fresh processes, stopwatches, verdicts, environment."""

@@ -1,0 +1,116 @@
+"""How fast this device's memory can be read: the denominator of the reachable floor.
+
+A read-only stream over a buffer several times the last-level cache, in a few shapes, best of all.
+Measured in a fresh process and kept per device and driver, so that one figure serves a machine.
+"""
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from decodegap.measure.machine import describe_host, gpu_of, list_gpus
+from decodegap.measure.parent import require_ok, run_worker
+from decodegap.predict.device import Device, match_runtime_name, with_measured
+from decodegap.record import write_once
+
+_TIMEOUT_SECONDS = 180.0
+
+
+class StreamShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way of streaming and the seconds of each pass over the buffer."""
+
+    name: str
+    samples: list[float]
+
+
+class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A measured bandwidth, with every sample of every shape. `driver` is the GPU driver's
+    version, or the operating system's on a CPU; `num_threads` is 0 on a GPU."""
+
+    device_name: str
+    driver: str
+    num_threads: int
+    buffer_bytes: int
+    measured_at: datetime
+    torch: str
+    shapes: tuple[StreamShape, ...]
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.buffer_bytes / min(min(shape.samples) for shape in self.shapes)
+
+    @property
+    def best_shape(self) -> str:
+        return min(self.shapes, key=lambda shape: min(shape.samples)).name
+
+
+class BandwidthJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probe's worker is asked."""
+
+    device: str
+
+
+def reachable_bandwidth(torch_device: str, again: bool = False) -> Bandwidth:
+    """The bandwidth of this device: from the cache, else measured now and cached.
+
+    Raises:
+        DecodegapError: the probe failed.
+    """
+    path = cache_path(*device_identity(torch_device))
+    known = read_bandwidth(path)
+    if known is not None and not again:
+        return known
+    measured = probe_bandwidth(torch_device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    write_once(msgspec.json.format(msgspec.json.encode(measured)), path)
+    return measured
+
+
+def probe_bandwidth(torch_device: str) -> Bandwidth:
+    """Measure now, in a fresh process."""
+    job = msgspec.json.encode(BandwidthJob(device=torch_device))
+    ended = run_worker("decodegap.measure.bandwidth_worker", job, _TIMEOUT_SECONDS)
+    message = require_ok(ended, "the bandwidth probe", _TIMEOUT_SECONDS)
+    return msgspec.json.decode(message, type=Bandwidth)
+
+
+def cached_bandwidth(torch_device: str) -> Bandwidth | None:
+    """What is known of this device without measuring."""
+    return read_bandwidth(cache_path(*device_identity(torch_device)))
+
+
+def with_local_bandwidth(device: Device) -> Device:
+    """The catalogue row, with the bandwidth measured on this machine if this is such a device."""
+    for index, gpu in enumerate(list_gpus()):
+        known = cached_bandwidth(f"cuda:{index}")
+        if known is not None and match_runtime_name(gpu.name, {device.name: device}):
+            return with_measured(device, known.bytes_per_second, "measured on this machine")
+    return device
+
+
+def device_identity(torch_device: str) -> tuple[str, str]:
+    """(name, driver): what a cached bandwidth belongs to. A CPU's depends on how many cores
+    this process may use."""
+    if torch_device == "cpu":
+        host = describe_host()
+        return f"{host.cpu} {host.num_cpus} cores", host.os
+    gpu = gpu_of(torch_device)
+    return gpu.name, gpu.driver
+
+
+def cache_path(device_name: str, driver: str) -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    text = f"{device_name} {driver}".lower()
+    slug = "".join(char if char.isalnum() else "-" for char in text)
+    return Path(root) / "decodegap" / "bandwidth" / f"{slug}.json"
+
+
+def read_bandwidth(path: Path) -> Bandwidth | None:
+    """A cached bandwidth; None when there is none, or one that cannot be read (measure again)."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Bandwidth)
+    except (OSError, msgspec.DecodeError):
+        return None

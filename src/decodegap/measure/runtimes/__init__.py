@@ -1,0 +1,1 @@
+"""Ways of running a step: one file each, chosen by name in `registry.py`."""

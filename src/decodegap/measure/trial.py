@@ -1,0 +1,170 @@
+"""From what a person asked for to the trials to run, every refusal made before any of them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from decodegap.errors import BadContext, DoesNotFit, Unavailable, UnknownModel
+from decodegap.measure.machine import free_memory_bytes
+from decodegap.measure.runtimes.registry import RUNTIMES, get_runtime
+from decodegap.predict.catalogue import catalogue_models, catalogue_shape
+from decodegap.predict.checkpoint import check_checkpoint
+from decodegap.predict.formats import Format, get_format
+from decodegap.predict.model import ModelShape
+from decodegap.predict.resolve import ModelSource, resolve_model
+from decodegap.predict.traffic import check_context, held_bytes, parameter_bytes
+from decodegap.record import Trial, Weights, new_id
+from decodegap.units import format_bytes
+
+_CPU_MODEL = "smollm2-135m"
+_GPU_MODEL = "qwen2.5-7b"
+# Beside weights and KV: logits of every judged step, activations of the prefill, the CUDA context.
+_WORKING_BYTES = 1 << 30
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What `decodegap measure` was asked. None: the default, resolved by `plan_trials`."""
+
+    model: str | None
+    runtimes: tuple[str, ...]
+    contexts: tuple[int, ...]
+    num_trials: int
+    num_warmup: int
+    num_steps: int
+    weights: Weights | None
+    format: str
+    device: str
+    seed: int
+    timeout_seconds: float
+    probes: bool
+
+
+def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> list[Trial]:
+    """The trials of a request in the order they will run: rounds over all cells, every second
+    round backwards (A B B A), so that a drift of the machine meets all cells alike.
+
+    Raises:
+        DecodegapError: an unknown name, an impossible context, a checkpoint that is not whole,
+            a model that does not fit.
+    """
+    fmt = get_format(request.format)
+    names = request.runtimes or tuple(RUNTIMES)
+    for name in names:
+        get_runtime(name)
+    source = choose_model(request, fmt)
+    weights, folder = choose_weights(source, request)
+    for context in request.contexts:
+        check_positions(source.shape, context, request)
+        check_fits(source.shape, context, fmt, request.device)
+    cells = [(context, name) for context in request.contexts for name in names]
+    run = new_id()
+    return [
+        Trial(
+            run=run,
+            order=order,
+            shape=source.shape,
+            config=source.config,
+            runtime=runtime,
+            format=fmt.name,
+            context=context,
+            num_warmup=request.num_warmup,
+            num_steps=request.num_steps,
+            weights=weights,
+            folder=None if folder is None else str(folder),
+            device=request.device,
+            seed=request.seed,
+            timeout_seconds=request.timeout_seconds,
+            probes=request.probes,
+            reachable_bytes_per_second=reachable_bytes_per_second,
+        )
+        for order, (context, runtime) in enumerate(interleave(cells, request.num_trials))
+    ]
+
+
+def interleave(cells: list[tuple[int, str]], num_rounds: int) -> Iterable[tuple[int, str]]:
+    """A B C, C B A, A B C, …"""
+    for round_index in range(num_rounds):
+        yield from cells if round_index % 2 == 0 else reversed(cells)
+
+
+def choose_model(request: Request, fmt: Format) -> ModelSource:
+    """The model named, or with none the default for the device: the largest that fits."""
+    if request.model is not None:
+        return resolve_model(request.model)
+    preferred = _CPU_MODEL if request.device == "cpu" else _GPU_MODEL
+    if _fits(catalogue_shape(preferred), max(request.contexts), fmt, request.device):
+        return resolve_model(preferred)
+    shapes = {name: catalogue_shape(name) for name in catalogue_models()}
+    fitting = [
+        (parameter_bytes(shape, fmt), name)
+        for name, shape in shapes.items()
+        if _fits(shape, max(request.contexts), fmt, request.device)
+    ]
+    if not fitting:
+        raise DoesNotFit(f"no catalogue model fits {request.device}; free memory or give a MODEL")
+    return resolve_model(max(fitting)[1])
+
+
+def choose_weights(source: ModelSource, request: Request) -> tuple[Weights, Path | None]:
+    """(kind, folder). Weights that lie in a folder are used unless synthetic ones are asked for;
+    a Hugging Face id is fetched; a catalogue name or a bare config has synthetic weights."""
+    wanted = request.weights or source.default_weights
+    if wanted == "synthetic":
+        return "synthetic", None
+    folder = source.folder or _fetch(source)
+    check_checkpoint(folder, source.shape)
+    return "checkpoint", folder
+
+
+def _fetch(source: ModelSource) -> Path:
+    if source.hf_id is None:
+        raise UnknownModel(
+            f"{source.shape.name} is a config without weights; give its checkpoint folder, "
+            "or `--weights synthetic`"
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(source.hf_id, allow_patterns=["*.json", "*.safetensors", "*.model"])
+        )
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise Unavailable(
+            f"cannot fetch {source.hf_id} from Hugging Face ({reason}); give a checkpoint folder, "
+            "or `--weights synthetic`"
+        ) from None
+
+
+def check_positions(shape: ModelShape, context: int, request: Request) -> None:
+    check_context(shape, context)
+    last = context + request.num_warmup + request.num_steps
+    if last > shape.max_context:
+        most = shape.max_context - request.num_warmup - request.num_steps
+        raise BadContext(
+            f"context {context} and {request.num_warmup + request.num_steps} steps pass the "
+            f"{shape.max_context} positions of {shape.name}; a context of at most {most}, "
+            "or fewer --steps"
+        )
+
+
+def needed_bytes(shape: ModelShape, context: int, fmt: Format) -> int:
+    """Device memory a trial needs at least: weights, cache, working space."""
+    return held_bytes(shape, context, fmt) + _WORKING_BYTES
+
+
+def check_fits(shape: ModelShape, context: int, fmt: Format, device: str) -> None:
+    """Raises DoesNotFit with what is needed and what is there."""
+    if not _fits(shape, context, fmt, device):
+        needed, there = needed_bytes(shape, context, fmt), free_memory_bytes(device) or 0
+        raise DoesNotFit(
+            f"{shape.name} at context {context} needs {format_bytes(needed)} and {device} has "
+            f"{format_bytes(there)} free; take a smaller model or context"
+        )
+
+
+def _fits(shape: ModelShape, context: int, fmt: Format, device: str) -> bool:
+    free = free_memory_bytes(device)
+    return free is None or needed_bytes(shape, context, fmt) <= free

@@ -1,0 +1,229 @@
+"""The worker: one trial in this process, one report, exit.
+
+Run by the parent as `python -m decodegap.measure.worker FD`; the job comes on standard input.
+"""
+
+import gc
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from decodegap.errors import DecodegapError, Unavailable
+from decodegap.measure.parent import WorkerReport, read_job, send_report
+from decodegap.measure.runtimes.registry import RuntimeEntry, get_runtime, runtime_factory
+from decodegap.record import Measurement, Outcome, Trial, Verdict
+
+_NUM_BACK_TO_BACK = 20
+_NUM_PROFILED = 3
+
+
+def main() -> None:
+    trial = msgspec.json.decode(read_job(), type=Trial)
+    send_report(msgspec.json.encode(report_on(trial)))
+
+
+def report_on(trial: Trial) -> WorkerReport:
+    """Run the trial; a failure that has a name comes back as its outcome. What has none is left
+    to end the process: the parent records the crash with what was printed."""
+    from torch import OutOfMemoryError
+
+    try:
+        return measure(trial)
+    except OutOfMemoryError as error:
+        return WorkerReport(outcome="oom", reason=_first_line(error))
+    except Unavailable as error:
+        return WorkerReport(outcome="unavailable", reason=str(error))
+    except DecodegapError as error:
+        return WorkerReport(outcome="crash", reason=str(error))
+    except RuntimeError as error:
+        # The CPU allocator has no exception class of its own.
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        return WorkerReport(outcome="oom", reason=_first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def measure(trial: Trial) -> WorkerReport:
+    """Load, prefill, warm up, time, look at what ran, judge, intervene."""
+    import torch
+
+    from decodegap.measure.environment import describe_environment, host_state
+    from decodegap.measure.runtimes.hf_model import load_model
+
+    synchronize = synchronizer(trial.device)
+    entry = get_runtime(trial.runtime)
+    loading = _Stopwatch(synchronize)
+    model = load_model(trial)
+    load_seconds = loading.lap()
+    runtime = runtime_factory(entry)(model, trial)
+    prepare_seconds = loading.lap()
+    prompt = make_prompt(trial)
+    with torch.inference_mode():
+        runtime.prefill(prompt)
+        prefill_seconds = loading.lap()
+        before = host_state(trial.device)
+        timings, decoded = time_steps(runtime, trial, synchronize)
+        after = host_state(trial.device)
+        last_logits = runtime.logits().clone()
+        timings |= other_timers(runtime, trial, synchronize)
+        profile = profile_of(runtime, trial)
+    verdict = verdict_on(model, prompt, decoded, last_logits, trial)
+    probes = intervene(runtime, model, trial, entry, synchronize) if trial.probes else {}
+    outcome, reason = outcome_of(verdict, timings["wall"], trial)
+    return WorkerReport(
+        outcome=outcome,
+        reason=reason,
+        measurement=Measurement(
+            load_seconds=load_seconds,
+            prepare_seconds=prepare_seconds,
+            prefill_seconds=prefill_seconds,
+            timings=timings,
+            probes=probes,
+            verdict=verdict,
+            profile=profile,
+            held_bytes=runtime.held_bytes(),
+        ),
+        environment=describe_environment(trial.device, torch.get_num_threads(), before, after),
+    )
+
+
+class _Stopwatch:
+    """Seconds since the last lap, with the device idle at both ends."""
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self._synchronize = synchronize
+        self._start = perf_counter()
+
+    def lap(self) -> float:
+        self._synchronize()
+        now = perf_counter()
+        seconds, self._start = now - self._start, now
+        return seconds
+
+
+def synchronizer(device: str) -> Callable[[], None]:
+    """What waits for `device`: nothing to wait for on a CPU."""
+    import torch
+
+    if device == "cpu":
+        return lambda: None
+    torch.cuda.set_device(device)
+    return torch.cuda.synchronize
+
+
+def make_prompt(trial: Trial) -> Any:
+    """Seeded random token ids, int64 [1, context]: the same for every runtime of a run."""
+    import torch
+
+    generator = torch.Generator().manual_seed(trial.seed)
+    ids = torch.randint(trial.shape.vocab_size, (1, trial.context), generator=generator)
+    return ids.to(trial.device)
+
+
+def time_steps(
+    runtime: Any, trial: Trial, synchronize: Callable[[], None]
+) -> tuple[dict[str, list[float]], list[int]]:
+    """Warm-up and timed steps under `wall`, and every token decoded, read back between steps
+    while no clock runs. Garbage is collected before, not during."""
+    from decodegap.measure.timers import wall
+
+    decoded = [int(runtime.token)]
+
+    def note_token() -> None:
+        decoded.append(int(runtime.token))
+
+    gc.collect()
+    gc.disable()
+    try:
+        warmup = wall(runtime.step, trial.num_warmup, synchronize, note_token)
+        timed = wall(runtime.step, trial.num_steps, synchronize, note_token)
+    finally:
+        gc.enable()
+    return {"warmup": warmup, "wall": timed}, decoded
+
+
+def other_timers(
+    runtime: Any, trial: Trial, synchronize: Callable[[], None]
+) -> dict[str, list[float]]:
+    from decodegap.measure import timers
+
+    if trial.device == "cpu":
+        return {}
+    return {
+        "back_to_back": timers.back_to_back(runtime.step, _NUM_BACK_TO_BACK, synchronize),
+        "events": timers.events(runtime.step, _NUM_BACK_TO_BACK, trial.device),
+    }
+
+
+def profile_of(runtime: Any, trial: Trial) -> Any:
+    from decodegap.measure.profile import profile_steps
+
+    return profile_steps(runtime.step, _NUM_PROFILED, on_gpu=trial.device != "cpu")
+
+
+def verdict_on(
+    model: Any, prompt: Any, decoded: list[int], last_logits: Any, trial: Trial
+) -> Verdict:
+    from decodegap.measure.verdict import judge
+
+    return judge(model, prompt, decoded, last_logits, trial.format)
+
+
+def intervene(
+    runtime: Any,
+    model: Any,
+    trial: Trial,
+    entry: RuntimeEntry,
+    synchronize: Callable[[], None],
+) -> dict[str, list[float]]:
+    """Samples of each intervention that can be made on this runtime."""
+    from decodegap.measure import interventions
+
+    probes: dict[str, list[float]] = {}
+    if "twin" in entry.interventions:
+        probes |= interventions.host_twin(trial, runtime_factory(entry), synchronize)
+    if "linears" in entry.interventions:
+        probes["linears"] = interventions.linears_alone(model, synchronize)
+    if "no_attention" in entry.interventions:
+        probes["no_attention"] = interventions.without_attention(runtime, synchronize)
+    return probes
+
+
+def outcome_of(
+    verdict: Verdict, wall_samples: list[float], trial: Trial
+) -> tuple[Outcome, str | None]:
+    """A time counts if the logits are right and the bytes could have been moved in it."""
+    if not verdict.passed:
+        return "wrong", (
+            f"logits differ from the reference: KL {verdict.kl_divergence:.2g} nats "
+            f"(at most {verdict.max_kl_divergence:g}), worst pick {verdict.worst_gap:.2g} σ below "
+            f"(at most {verdict.max_gap:g})"
+        )
+    floor = reachable_floor(trial)
+    fastest = min(wall_samples)
+    if floor is not None and fastest < floor:
+        return "impossible", (
+            f"a step of {fastest:.3e} s beats the reachable floor of {floor:.3e} s: the bandwidth "
+            "probe, the byte count or the clock is wrong; run `decodegap measure --probe-again`"
+        )
+    return "ok", None
+
+
+def reachable_floor(trial: Trial) -> float | None:
+    """Seconds below which no step of this trial is believed."""
+    from decodegap.predict.formats import get_format
+    from decodegap.predict.traffic import step_traffic
+
+    if trial.reachable_bytes_per_second is None:
+        return None
+    traffic = step_traffic(trial.shape, trial.context, get_format(trial.format))
+    return traffic.bytes / trial.reachable_bytes_per_second
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How fast a step could be: shapes, bytes, devices, floors. Pure; imports no torch."""

@@ -1,0 +1,58 @@
+"""What a checkpoint folder holds, held against what the model needs. Reads headers only."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from decodegap.errors import BadCheckpoint
+from decodegap.predict.model import ModelShape
+from decodegap.predict.tensors import parameter_tensors
+
+
+def check_checkpoint(folder: Path, shape: ModelShape) -> None:
+    """Prove that every tensor of the model is there, whole and of its shape.
+
+    Raises:
+        BadCheckpoint: no safetensors, a damaged one, a missing tensor or another shape.
+    """
+    found = tensor_shapes(folder)
+    if shape.num_experts:
+        return  # experts are stored fused or apart; the loader says what it misses
+    wanted = {tensor.name: tensor.shape for tensor in parameter_tensors(shape)}
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        raise BadCheckpoint(
+            f"{folder} lacks {len(missing)} of {len(wanted)} tensors, among them {missing[0]}; "
+            "download the checkpoint again"
+        )
+    for name, size in wanted.items():
+        if found[name] != size:
+            raise BadCheckpoint(
+                f"{folder}: {name} is {list(found[name])}, its config.json means {list(size)}; "
+                "config and weights are of different models"
+            )
+
+
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor in the folder's safetensors files, by name.
+
+    Raises:
+        BadCheckpoint: no such files, or one that is cut short.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise BadCheckpoint(
+            f"{folder} holds no *.safetensors; download the weights or use `--weights synthetic`"
+        )
+    return {name: size for path in files for name, size in _shapes(path)}
+
+
+def _shapes(path: Path) -> Iterable[tuple[str, tuple[int, ...]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return [(name, tuple(file.get_slice(name).get_shape())) for name in file.keys()]  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise BadCheckpoint(
+            f"{path} is damaged or cut short ({error}); download it again"
+        ) from None

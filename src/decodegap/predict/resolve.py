@@ -1,0 +1,105 @@
+"""From what a person typed to a `ModelShape`: a catalogue name, a Hugging Face id, a checkpoint
+folder or a config.json."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from decodegap.errors import BadConfig, Unavailable, UnknownModel, nearest
+from decodegap.predict.catalogue import catalogue_models, catalogue_shape
+from decodegap.predict.model import ModelShape, from_hf
+
+
+class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A resolved model. `folder` holds its checkpoint if there is one on this disk;
+    `default_weights` is what the way it was named asks for."""
+
+    shape: ModelShape
+    config: dict[str, Any]
+    default_weights: Literal["synthetic", "checkpoint"]
+    folder: Path | None = None
+    hf_id: str | None = None
+
+
+def resolve_model(name: str) -> ModelSource:
+    """Find a model.
+
+    Raises:
+        UnknownModel: nothing of that name, with the nearest catalogue names.
+        BadConfig: its config.json cannot be read or counted.
+        Unavailable: a Hugging Face id that is not in the local cache and cannot be fetched.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _from_file(path / "config.json", folder=path)
+    if path.is_file():
+        return _from_file(path, folder=None)
+    for short, model in catalogue_models().items():
+        if name.lower() in {short, model.hf_id.lower()}:
+            return ModelSource(
+                shape=catalogue_shape(short),
+                config=model.config,
+                default_weights="synthetic" if name.lower() == short else "checkpoint",
+                hf_id=model.hf_id,
+            )
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return _from_hub(name)
+    raise UnknownModel(
+        f"unknown model {name!r}: {nearest(name, catalogue_models())} "
+        "(or give a Hugging Face id, a checkpoint folder or a config.json)"
+    )
+
+
+def _from_file(path: Path, folder: Path | None) -> ModelSource:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadConfig(f"{path.parent} has no config.json; is it a checkpoint folder?") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"cannot read {path}: {error}") from None
+    config = parse_config(text, str(path))
+    name = (folder or path).resolve().name
+    return ModelSource(
+        shape=from_hf(config, name),
+        config=config,
+        default_weights="synthetic" if folder is None else "checkpoint",
+        folder=folder,
+    )
+
+
+def parse_config(text: str, where: str) -> dict[str, Any]:
+    """A config.json's table.
+
+    Raises:
+        BadConfig: not JSON, or not a table.
+    """
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise BadConfig(f"{where} is not JSON ({error}); take the model's config.json") from None
+    if not isinstance(config, dict):
+        raise BadConfig(f"{where} holds a {type(config).__name__}, not a table of settings")
+    return config
+
+
+def _from_hub(hf_id: str) -> ModelSource:
+    remedy = "give a checkpoint folder, or a catalogue name with `--weights synthetic`"
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError:
+        raise Unavailable(
+            f"{hf_id}: reading from Hugging Face needs `pip install 'decodegap[measure]'`; "
+            f"or {remedy}"
+        ) from None
+    try:
+        path = Path(hf_hub_download(hf_id, "config.json"))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise Unavailable(f"cannot fetch {hf_id} from Hugging Face ({reason}); {remedy}") from None
+    config = _from_file(path, folder=None).config
+    return ModelSource(
+        shape=from_hf(config, hf_id), config=config, default_weights="checkpoint", hf_id=hf_id
+    )

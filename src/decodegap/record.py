@@ -1,0 +1,304 @@
+"""The record: what one trial in one fresh process wrote. The waist of the project.
+
+Measuring ends in records; explaining, planning and reporting begin with them. A record keeps raw
+samples and their context, is written once, atomically, and never changed; every statistic is
+computed when it is read. Seconds, bytes and bytes per second throughout.
+
+Schema history
+    1   first version
+"""
+
+import os
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from decodegap.errors import BadRecord, OutputFolder
+from decodegap.predict.model import ModelShape
+
+SCHEMA_VERSION = 1
+
+Outcome = Literal["ok", "wrong", "impossible", "oom", "timeout", "crash", "unavailable"]
+Weights = Literal["synthetic", "checkpoint"]
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every part of a record: an unknown key is an error."""
+
+
+class Trial(_Part, frozen=True, kw_only=True):
+    """One measurement of a cell, as asked for: everything the worker needs and nothing else.
+
+    `device` is torch's name of it (`cpu`, `cuda:0`); `order` counts trials of one run in the
+    order they were started. `reachable_bytes_per_second` is the bandwidth measured before, against
+    which an impossible time is refused.
+    """
+
+    run: str
+    order: int
+    shape: ModelShape
+    config: dict[str, Any]
+    runtime: str
+    format: str
+    context: int
+    num_warmup: int
+    num_steps: int
+    weights: Weights
+    folder: str | None
+    device: str
+    seed: int
+    timeout_seconds: float
+    probes: bool = True
+    reachable_bytes_per_second: float | None = None
+
+
+class Verdict(_Part, frozen=True, kw_only=True):
+    """Whether the runtime computed what the reference computes: transformers' forward pass
+    without a cache, over the prompt and the very tokens that were decoded while timing.
+
+    kl_divergence: nats, at the last timed step, reference against runtime.
+    top1_agreement: share of the decoded tokens that are the reference's own first choice.
+    worst_gap: the most a decoded token's reference logit lies below the reference's best, in
+        standard deviations of that step's logits; 0 where all agree.
+    """
+
+    passed: bool
+    kl_divergence: float
+    top1_agreement: float
+    worst_gap: float
+    max_kl_divergence: float
+    max_gap: float
+    reference: str
+    decoded_tokens: tuple[int, ...]
+
+
+class KernelUse(_Part, frozen=True, kw_only=True):
+    """One kernel (GPU) or operator (CPU) as the profiler saw it, per step."""
+
+    name: str
+    count: float
+    seconds: float
+
+
+class Profile(_Part, frozen=True, kw_only=True):
+    """A few steps under the profiler: what ran. Times are inflated; `wall_seconds` says by how
+    much. `busy_seconds` is the time at least one kernel was running, per step (GPU only)."""
+
+    num_steps: int
+    wall_seconds: float
+    busy_seconds: float | None
+    kernels: tuple[KernelUse, ...]
+
+
+class Measurement(_Part, frozen=True, kw_only=True):
+    """What a worker measured. Each list holds raw samples in the order taken.
+
+    timings: by timer name (`timers.py`); `wall` is the headline, `warmup` its discarded start.
+    probes: by intervention name (`interventions.py`): seconds of the step so changed.
+    held_bytes: sizes of the tensors the runtime really holds: `parameters`, `kv_cache`.
+    """
+
+    load_seconds: float
+    prepare_seconds: float
+    prefill_seconds: float
+    timings: dict[str, list[float]]
+    probes: dict[str, list[float]]
+    verdict: Verdict
+    profile: Profile | None
+    held_bytes: dict[str, int]
+    notes: tuple[str, ...] = ()
+
+
+class GpuState(_Part, frozen=True, kw_only=True):
+    """What NVML reads at one moment; None where the driver does not say."""
+
+    sm_clock_hz: float | None
+    memory_clock_hz: float | None
+    temperature_celsius: float | None
+    power_watts: float | None
+    energy_joules: float | None
+    throttle_reasons: tuple[str, ...] | None
+
+
+class HostState(_Part, frozen=True, kw_only=True):
+    """The host at one moment. `load_average` is over the last minute, this trial's own start
+    included; `busy_share` is what all processes took of all cores while the worker slept."""
+
+    load_average: float
+    busy_share: float
+    available_memory_bytes: int
+    gpu: GpuState | None
+
+
+class Environment(_Part, frozen=True, kw_only=True):
+    """Where a trial ran."""
+
+    device_name: str
+    driver: str | None
+    device_memory_bytes: int | None
+    derived_bandwidth_bytes_per_second: float | None
+    host_cpu: str
+    num_cpus: int
+    cpu_limit: float | None
+    memory_limit_bytes: int | None
+    num_threads: int
+    os: str
+    python: str
+    packages: dict[str, str]
+    before: HostState
+    after: HostState
+
+
+class Record(_Part, frozen=True, kw_only=True):
+    """One trial's whole outcome. `seconds` is the worker's life as the parent saw it."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    trial: Trial
+    outcome: Outcome
+    reason: str | None
+    started_at: datetime
+    seconds: float
+    measurement: Measurement | None
+    environment: Environment | None
+
+    @property
+    def wall_samples(self) -> list[float]:
+        """Timed steps in seconds; only a record with outcome `ok` has any."""
+        if self.outcome != "ok" or self.measurement is None:
+            return []
+        return self.measurement.timings["wall"]
+
+
+def new_id() -> str:
+    """A name no other record has."""
+    return secrets.token_hex(6)
+
+
+def prepare_folder(folder: Path) -> Path:
+    """Make `folder` and prove that it can be written, before anything is measured.
+
+    Raises:
+        OutputFolder: it cannot be made or written.
+    """
+    probe = folder / f".write-{new_id()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"decodegap")
+        probe.unlink()
+    except OSError as error:
+        raise OutputFolder(
+            f"cannot write to {folder} ({error.strerror or error}); give another with --out"
+        ) from None
+    return folder
+
+
+def write_record(record: Record, folder: Path) -> Path:
+    """Write a record atomically under a name of its own; an existing file is never replaced.
+
+    Raises:
+        OutputFolder: the disk is full or the folder went away; nothing half-written stays.
+    """
+    trial = record.trial
+    name = "-".join(
+        (
+            record.started_at.strftime("%Y%m%dT%H%M%S"),
+            _slug(trial.shape.name),
+            _slug(trial.runtime),
+            f"ctx{trial.context}",
+            record.id,
+        )
+    )
+    return write_once(msgspec.json.format(msgspec.json.encode(record)), folder / f"{name}.json")
+
+
+def write_once(data: bytes, path: Path) -> Path:
+    """Write a file whole or not at all, and never over another.
+
+    Raises:
+        OutputFolder: it could not be written.
+    """
+    partial = path.with_name(f".{path.name}.{new_id()}.partial")
+    try:
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(partial, path)
+    except OSError as error:
+        raise OutputFolder(
+            f"cannot write {path} ({error.strerror or error}); free space or give another --out"
+        ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+class _Header(msgspec.Struct):
+    schema_version: int
+
+
+def read_record(path: Path) -> Record:
+    """Read one record.
+
+    Raises:
+        BadRecord: not a record, cut short, or written by a newer decodegap.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadRecord(f"cannot read {path} ({error.strerror or error})") from None
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+    except msgspec.ValidationError:
+        raise BadRecord(f"{path} is not a decodegap record; remove it from the folder") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadRecord(f"{path} is truncated or not JSON; remove it and measure again") from None
+    if header.schema_version > SCHEMA_VERSION:
+        raise BadRecord(
+            f"{path} has schema {header.schema_version}, newer than the {SCHEMA_VERSION} this "
+            "decodegap reads; upgrade decodegap"
+        )
+    try:
+        return msgspec.json.decode(data, type=Record)
+    except msgspec.ValidationError as error:
+        raise BadRecord(f"{path} is not a valid record ({error}); remove it") from None
+
+
+def record_paths(folder: Path) -> list[Path]:
+    """Record files below `folder`: all JSON but hidden files and bandwidth probes.
+
+    Raises:
+        BadRecord: no such folder.
+    """
+    if not folder.is_dir():
+        raise BadRecord(f"no folder {folder}; give one that `decodegap measure --out` wrote")
+    return sorted(
+        path for path in folder.rglob("*.json") if not path.name.startswith((".", "bandwidth"))
+    )
+
+
+def read_folder(folder: Path) -> tuple[list[Record], list[BadRecord]]:
+    """Every record below `folder`, and an error for each file that is none; bandwidth probes that
+    lie beside them are passed over.
+
+    Raises:
+        BadRecord: no such folder, or no record in it.
+    """
+    records, unreadable = [], []
+    for path in record_paths(folder):
+        try:
+            records.append(read_record(path))
+        except BadRecord as error:
+            unreadable.append(error)
+    if not records and not unreadable:
+        raise BadRecord(f"no records in {folder}; `decodegap measure --out {folder}` writes some")
+    records.sort(key=lambda record: record.started_at)
+    return records, unreadable
+
+
+def _slug(text: str) -> str:
+    return "".join(char if char.isalnum() or char in ".-_" else "_" for char in text)

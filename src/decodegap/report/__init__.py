@@ -1,0 +1,1 @@
+"""Records and floors made visible. Pure; imports no torch."""

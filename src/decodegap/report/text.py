@@ -1,0 +1,274 @@
+"""What the verbs print: every function takes values and returns something rich can show."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from decodegap.doctor import Examination
+from decodegap.explain.account import Account
+from decodegap.explain.findings import Finding
+from decodegap.explain.result import CellResult, Result
+from decodegap.explain.summary import Summary
+from decodegap.measure.bandwidth import Bandwidth
+from decodegap.measure.machine import Gpu, local_device
+from decodegap.predict.device import Device, with_measured
+from decodegap.predict.floor import Floor, step_floor
+from decodegap.predict.formats import get_format
+from decodegap.predict.traffic import Flow, Traffic
+from decodegap.record import GpuState, Record, Trial
+from decodegap.units import format_bandwidth, format_bytes, format_hertz, format_seconds
+
+_BAR_WIDTH = 32
+
+
+def floor_view(
+    rows: Sequence[tuple[Device, Floor]], traffic: Traffic, held_bytes: int
+) -> RenderableType:
+    """Floors of one traffic on several devices, the fastest first where it is known.
+
+    held_bytes: all weights and the cache, which the device's memory must hold.
+    """
+    exact, published = rows[0][1].exact_bytes, rows[0][1].published_bytes
+    heading = (
+        f"{traffic.model}, {traffic.format}, context {traffic.context}: a step moves "
+        f"{format_bytes(exact)} ({format_bytes(published)} as published)"
+    )
+    table = Table(box=None)
+    table.add_column("device")
+    for name in ("published", "exact", "reachable"):
+        table.add_column(name, justify="right")
+        table.add_column("", justify="right", style="dim")
+    table.add_column("")
+    for device, floor in sorted(rows, key=lambda row: row[1].exact or float("inf")):
+        cells = [
+            cell
+            for seconds in (floor.published, floor.exact, floor.reachable)
+            for cell in _time_and_rate(seconds)
+        ]
+        table.add_row(device.title, *cells, _fit_words(device, held_bytes))
+    return Group(Text(heading, style="bold"), table)
+
+
+def _fit_words(device: Device, held_bytes: int) -> str:
+    if device.memory_bytes is None or held_bytes <= device.memory_bytes:
+        return ""
+    return f"does not fit: {format_bytes(held_bytes)} of {format_bytes(device.memory_bytes)}"
+
+
+def _time_and_rate(seconds: float | None) -> tuple[str, str]:
+    return ("–", "") if seconds is None else (format_seconds(seconds), format_hertz(seconds))
+
+
+def flows_table(traffic: Traffic) -> Table:
+    """Every flow; the same tensor of consecutive layers is one line with a count."""
+    table = Table(box=None)
+    table.add_column("op")
+    table.add_column("tensor")
+    table.add_column("count", justify="right")
+    table.add_column("each", justify="right")
+    table.add_column("total", justify="right")
+    table.add_column("reason")
+    for (op, tensor, each, reason), count in _grouped(traffic.flows).items():
+        total = format_bytes(each * count)
+        table.add_row(op, tensor, str(count), format_bytes(each), total, reason)
+    table.add_row("", "all", str(len(traffic.flows)), "", format_bytes(traffic.bytes), "")
+    return table
+
+
+def _grouped(flows: Iterable[Flow]) -> dict[tuple[str, str, int, str], int]:
+    groups: dict[tuple[str, str, int, str], int] = {}
+    for flow in flows:
+        pattern = ".".join("*" if part.isdigit() else part for part in flow.tensor.split("."))
+        key = (flow.op, pattern, flow.bytes, flow.reason)
+        groups[key] = groups.get(key, 0) + 1
+    return groups
+
+
+def plan_view(trials: Sequence[Trial], bandwidth: Bandwidth) -> Text:
+    """What will be measured, and how fast it could be."""
+    first = trials[0]
+    device = with_measured(local_device(first.device), bandwidth.bytes_per_second, "this machine")
+    runtimes = ", ".join(dict.fromkeys(trial.runtime for trial in trials))
+    weights = "synthetic weights (seeded)" if first.weights == "synthetic" else str(first.folder)
+    lines = [
+        f"{first.shape.name}, {first.format}, {weights}, on {device.title}",
+        f"memory reads at {format_bandwidth(bandwidth.bytes_per_second)} "
+        f"({bandwidth.best_shape} over {format_bytes(bandwidth.buffer_bytes)})",
+        f"{runtimes}; {len(trials)} trials, each a fresh process: prefill, "
+        f"{first.num_warmup} warm-up steps, {first.num_steps} timed",
+    ]
+    for context in dict.fromkeys(trial.context for trial in trials):
+        floor = step_floor(first.shape, context, get_format(first.format), device)
+        lines.append(f"context {context}: {_floor_words(floor)}")
+    return Text("\n".join(lines))
+
+
+def _floor_words(floor: Floor) -> str:
+    words = [f"{format_bytes(floor.exact_bytes)} a step"]
+    if floor.exact is not None:
+        words.append(f"floor {format_seconds(floor.exact)} by the datasheet")
+    if floor.reachable is not None:
+        words.append(
+            f"{format_seconds(floor.reachable)} ({format_hertz(floor.reachable)}) "
+            "at the bandwidth measured here"
+        )
+    return ", ".join(words)
+
+
+def run_heading(result: Result) -> Text:
+    """Which machine, which model, when."""
+    records = [record for cell in result.cells for record in cell.summary.records]
+    first = (records or list(result.failures))[0]
+    where = first.environment.device_name if first.environment else first.trial.device
+    when = first.started_at.strftime("%Y-%m-%d %H:%M UTC")
+    trial = first.trial
+    text = f"{trial.shape.name}, {trial.format}, {trial.weights} weights, on {where}, {when}"
+    return Text(text, style="bold")
+
+
+def result_view(result: Result) -> Group:
+    """Steps, accounts, failures, findings: the screen of `measure` and `report`."""
+    parts: list[RenderableType] = []
+    if result.cells:
+        parts += [steps_table([cell.summary for cell in result.cells]), Text()]
+        parts += [part for cell in result.cells for part in _account_view(cell)]
+    parts += [failure_text(record) for record in _first_of_each(result.failures)]
+    parts += [finding_text(finding) for finding in result.findings]
+    return Group(*parts)
+
+
+def steps_table(summaries: Sequence[Summary]) -> Table:
+    table = Table(box=None)
+    table.add_column("runtime")
+    for name in ("context", "step", "p95", "p99", "rate", "trials", "CV"):
+        table.add_column(name, justify="right")
+    for name in ("achieved", "R_floor", "R published", "R reachable", "top-1"):
+        table.add_column(name, justify="right")
+    for summary in summaries:
+        table.add_row(*_step_row(summary))
+    return table
+
+
+def _step_row(summary: Summary) -> list[str]:
+    cv, floor = summary.between_trial_cv, summary.floor
+    verdicts = [r.measurement.verdict for r in summary.records if r.measurement is not None]
+    return [
+        summary.key.runtime,
+        str(summary.key.context),
+        format_seconds(summary.step),
+        format_seconds(summary.p95),
+        format_seconds(summary.p99),
+        format_hertz(summary.step),
+        str(len(summary.trial_medians)),
+        "–" if cv is None else f"{cv:.1%}",
+        format_bandwidth(summary.achieved_bytes_per_second),
+        *(_ratio(summary.ratio(f)) for f in (floor.exact, floor.published, floor.reachable)),
+        f"{min(verdict.top1_agreement for verdict in verdicts):.0%}",
+    ]
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _account_view(cell: CellResult) -> list[RenderableType]:
+    if cell.account is None:
+        return []
+    return [account_view(cell.account, cell.summary.key.context), Text()]
+
+
+def account_view(account: Account, context: int) -> Group:
+    """The parts of a step, each with its share and a bar; the last lines prove that it closes."""
+    heading = f"where the step of {account.runtime} goes, context {context}"
+    table = Table(box=None, show_header=False)
+    table.add_column("part")
+    table.add_column("time", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("bar")
+    table.add_column("basis", style="dim")
+    rows = [(part.name, part.seconds, part.basis) for part in account.parts]
+    rows.append((account.residual_name, account.residual, "what is left"))
+    for name, seconds, basis in rows:
+        share = seconds / account.step
+        table.add_row(name, format_seconds(seconds), f"{share:.1%}", _bar(share), basis)
+    table.add_row("step", format_seconds(account.step), "100.0%", "", "median of trial medians")
+    notes = (Text(f"  {note}", style="dim") for note in account.notes)
+    return Group(Text(heading, style="bold"), table, *notes)
+
+
+def _bar(share: float) -> str:
+    return "█" * round(max(0.0, share) * _BAR_WIDTH)
+
+
+def _first_of_each(failures: Iterable[Record]) -> list[Record]:
+    unique = {(r.trial.runtime, r.trial.context, r.outcome, r.reason): r for r in failures}
+    return list(unique.values())
+
+
+def failure_text(record: Record) -> Text:
+    """A trial without a time: which, how it ended, why."""
+    trial = record.trial
+    line = f"{trial.runtime}, context {trial.context}: {record.outcome}: {record.reason}"
+    return Text(line, style="yellow" if record.outcome == "unavailable" else "red")
+
+
+def finding_text(finding: Finding) -> Text:
+    mark, style = ("→", "bold") if finding.severity == "advice" else ("!", "yellow")
+    return Text.assemble((f"{mark} {finding.text}", style), f": {finding.hint}")
+
+
+def examination_view(examination: Examination) -> Group:
+    """The doctor's page: machine, packages, runtimes, problems, one word at the end."""
+    host, table = examination.host, Table(box=None, show_header=False)
+    table.add_column("what", style="dim")
+    table.add_column("value")
+    table.add_row("host CPU", f"{host.cpu}, {host.num_cpus} cores usable")
+    memory = f"{format_bytes(host.memory_bytes)}, {format_bytes(host.available_bytes)} free"
+    table.add_row("host memory", memory)
+    table.add_row("system", f"{host.os}, Python {host.python}")
+    for gpu in examination.gpus:
+        table.add_row(f"GPU {gpu.index}", _gpu_words(gpu))
+    if not examination.gpus:
+        table.add_row("GPU", "none (no NVIDIA driver answers)")
+    elif examination.state.gpu is not None:
+        table.add_row("clocks", _state_words(examination.state.gpu))
+    bandwidth = examination.bandwidth
+    table.add_row(
+        "bandwidth",
+        "not measured yet; `decodegap measure` does"
+        if bandwidth is None
+        else f"{format_bandwidth(bandwidth.bytes_per_second)} on {bandwidth.measured_at:%Y-%m-%d}",
+    )
+    table.add_row("packages", ", ".join(f"{k} {v}" for k, v in examination.packages.items()))
+    for name, reason in examination.runtimes.items():
+        table.add_row(f"runtime {name}", "can run" if reason is None else reason)
+    problems = [Text(f"! {p.text}: {p.remedy}", style="yellow") for p in examination.problems]
+    fitness = ("fit to measure", "fit, with warnings", "not fit to measure")
+    return Group(table, *problems, Text(fitness[examination.exit_code], style="bold"))
+
+
+def _gpu_words(gpu: Gpu) -> str:
+    words = [gpu.name, f"driver {gpu.driver}"]
+    if gpu.memory_bytes is not None and gpu.free_bytes is not None:
+        free = format_bytes(gpu.free_bytes)
+        words.append(f"{format_bytes(gpu.memory_bytes)}, {free} free")
+    if gpu.compute_capability is not None:
+        words.append(f"compute capability {gpu.compute_capability}")
+    return ", ".join(words)
+
+
+def _state_words(state: GpuState) -> str:
+    words = []
+    if state.sm_clock_hz is not None:
+        words.append(f"SM {state.sm_clock_hz / 1e6:.0f} MHz")
+    if state.memory_clock_hz is not None:
+        words.append(f"memory {state.memory_clock_hz / 1e6:.0f} MHz")
+    if state.temperature_celsius is not None:
+        words.append(f"{state.temperature_celsius:.0f} °C")
+    if state.power_watts is not None:
+        words.append(f"{state.power_watts:.0f} W")
+    if state.throttle_reasons is not None:
+        words.append(", ".join(state.throttle_reasons) or "not throttled")
+    return ", ".join(words)
