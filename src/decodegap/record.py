@@ -269,7 +269,7 @@ def read_record(path: Path) -> Record:
 
 
 def record_paths(folder: Path) -> list[Path]:
-    """Record files below `folder`: all JSON but hidden files and bandwidth probes.
+    """Record files below `folder`: all JSON but hidden files and `bandwidth.json`.
 
     Raises:
         BadRecord: no such folder.
@@ -277,7 +277,7 @@ def record_paths(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise BadRecord(f"no folder {folder}; give one that `decodegap measure --out` wrote")
     return sorted(
-        path for path in folder.rglob("*.json") if not path.name.startswith((".", "bandwidth"))
+        path for path in folder.rglob("*.json") if not path.name.startswith((".", "bandwidth."))
     )
 
 

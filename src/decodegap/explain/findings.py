@@ -15,6 +15,7 @@ Severity = Literal["advice", "warning"]
 _NOISY_CV = 0.03
 _BUSY_SHARE = 0.1
 _LONG_TAIL = 1.5
+_HOST_PACED_SHARE = 0.8
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +30,11 @@ def findings_on(
     summary: Summary, account: Account | None, others: Mapping[str, Summary]
 ) -> list[Finding]:
     """Advice first, then what makes the figures less certain."""
-    advice = [*_faster_runtime(summary, others), *_largest_part(summary, account)]
+    advice = [
+        *_faster_runtime(summary, others),
+        *_host_paced(summary),
+        *_largest_part(summary, account),
+    ]
     return [*advice, *_warnings(summary)]
 
 
@@ -41,6 +46,17 @@ def _faster_runtime(summary: Summary, others: Mapping[str, Summary]) -> Iterator
             text=f"{best.key.runtime} runs the same step in {format_seconds(best.step)}, "
             f"{summary.step / best.step:.2f}× as fast as {summary.key.runtime}",
             hint=f"deploy {best.key.runtime}",
+        )
+
+
+def _host_paced(summary: Summary) -> Iterator[Finding]:
+    twin = summary.timing("twin")
+    if twin is not None and twin > _HOST_PACED_SHARE * summary.step:
+        yield Finding(
+            severity="advice",
+            text=f"{summary.key.runtime}: the same calls on a model of almost no bytes take "
+            f"{format_seconds(twin)}: the host sets the pace",
+            hint="a faster memory would change nothing, a faster host CPU or fewer launches would",
         )
 
 

@@ -10,7 +10,11 @@ KINDS = ("linear", "attention", "cache copies", "norms and elementwise", "sampli
 _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("attention", ("flash", "fmha", "sdpa", "softmax", "attention", "sdp_")),
     ("sampling", ("argmax", "argmin", "arg_max", "topk", "multinomial")),
-    ("cache copies", ("catarray", "index_copy", "indexcopy", "aten::cat", "aten::index_copy")),
+    (
+        "cache copies",
+        # The strided copy without a cast is what repeating KV heads and laying out a cache become.
+        ("catarray", "index_copy", "aten::cat", "nocast<at::native::direct_copy_kernel"),
+    ),
     (
         "linear",
         ("gemm", "gemv", "cutlass", "nvjet", "cublas", "splitk", "aten::mm", "aten::addmm", "_mv"),
@@ -46,4 +50,9 @@ def num_launches(kernels: Iterable[KernelUse]) -> float:
 
 
 def _counts(kernels: Iterable[KernelUse]) -> dict[str, float]:
-    return {kernel.name: kernel.count for kernel in kernels}
+    """Without copies and fills, which the profiler names differently inside a graph."""
+    return {
+        kernel.name: kernel.count
+        for kernel in kernels
+        if not kernel.name.lower().startswith(("memcpy", "memset"))
+    }

@@ -17,7 +17,9 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     """kl_divergence in nats; gap in standard deviations of a step's logits.
 
     A wrong mask, position or weight makes unrelated logits: a divergence near their variance, of
-    order 1. Rounding in the stored type stays below 1e-3 at these widths.
+    order 1, and picks some 4 deviations below the best. Rounding stays far below: bf16 logits of
+    a 7B model part by 1.5e-3 nats between correct runtimes, and their best few lie a rounding step
+    of 0.03 deviations apart, so that correct runtimes pick among them differently.
     """
 
     kl_divergence: float
@@ -25,7 +27,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TOLERANCES = {
-    "bf16": Tolerance(kl_divergence=2e-2, gap=0.15),
+    "bf16": Tolerance(kl_divergence=2e-2, gap=0.25),
     "fp16": Tolerance(kl_divergence=5e-3, gap=0.05),
     "fp32": Tolerance(kl_divergence=1e-4, gap=0.01),
 }

@@ -139,15 +139,22 @@ def result_view(result: Result) -> Group:
     return Group(*parts)
 
 
+_COLUMNS = (
+    *("context", "step", "p95", "p99", "rate", "trials", "CV", "achieved"),
+    *("R_floor", "R_published", "R_reachable", "top-1", "KL"),
+)
+
+
 def steps_table(summaries: Sequence[Summary]) -> Table:
+    """One line a cell; a column that has no value in any of them is left out."""
+    rows = [_step_row(summary) for summary in summaries]
+    kept = [index for index in range(len(_COLUMNS)) if any(row[index] for row in rows)]
     table = Table(box=None)
     table.add_column("runtime")
-    for name in ("context", "step", "p95", "p99", "rate", "trials", "CV"):
-        table.add_column(name, justify="right")
-    for name in ("achieved", "R_floor", "R published", "R reachable", "top-1"):
-        table.add_column(name, justify="right")
-    for summary in summaries:
-        table.add_row(*_step_row(summary))
+    for index in kept:
+        table.add_column(_COLUMNS[index], justify="right")
+    for summary, row in zip(summaries, rows, strict=True):
+        table.add_row(summary.key.runtime, *(row[index] for index in kept))
     return table
 
 
@@ -155,22 +162,22 @@ def _step_row(summary: Summary) -> list[str]:
     cv, floor = summary.between_trial_cv, summary.floor
     verdicts = [r.measurement.verdict for r in summary.records if r.measurement is not None]
     return [
-        summary.key.runtime,
         str(summary.key.context),
         format_seconds(summary.step),
         format_seconds(summary.p95),
         format_seconds(summary.p99),
         format_hertz(summary.step),
         str(len(summary.trial_medians)),
-        "–" if cv is None else f"{cv:.1%}",
+        "" if cv is None else f"{cv:.1%}",
         format_bandwidth(summary.achieved_bytes_per_second),
         *(_ratio(summary.ratio(f)) for f in (floor.exact, floor.published, floor.reachable)),
         f"{min(verdict.top1_agreement for verdict in verdicts):.0%}",
+        f"{max(verdict.kl_divergence for verdict in verdicts):.1g}",
     ]
 
 
 def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return "" if value is None else f"{value:.3f}"
 
 
 def _account_view(cell: CellResult) -> list[RenderableType]:
