@@ -19,7 +19,7 @@ test-gpu: $(VENV)/.test
 	$(BIN)/pytest -m gpu
 
 bench: $(VENV)/.measure
-	$(BIN)/python benchmarks/overheads.py
+	$(BIN)/python -m benchmarks.overheads
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

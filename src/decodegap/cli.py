@@ -164,8 +164,9 @@ def measure(
     """How fast is it here, and where does the time go?"""
     from decodegap.explain.result import read_result
     from decodegap.measure.bandwidth import reachable_bandwidth
-    from decodegap.measure.machine import torch_device_name
+    from decodegap.measure.machine import local_device, torch_device_name
     from decodegap.measure.trial import Request, plan_trials
+    from decodegap.predict.device import with_measured
     from decodegap.record import prepare_folder
     from decodegap.report import text
     from decodegap.report.machine import result_document
@@ -190,7 +191,8 @@ def measure(
     bandwidth = reachable_bandwidth(torch_device, again=probe_again)
     planned = plan_trials(request, bandwidth.bytes_per_second)
     if not as_json:
-        _show(text.plan_view(planned, bandwidth), "")
+        here = with_measured(local_device(torch_device), *bandwidth.figure_and_source)
+        _show(text.plan_view(planned, here), "")
     result = read_result(_run_with_progress(planned, folder))
     if as_json:
         _print_json(result_document(result, str(folder)))
@@ -272,7 +274,7 @@ def doctor(as_json: JsonOption = False) -> None:
     import msgspec
 
     from decodegap.doctor import examine
-    from decodegap.report.text import examination_view
+    from decodegap.doctor.view import examination_view
 
     examination = examine()
     if as_json:

@@ -1,14 +1,14 @@
-"""What stands out in a summary, as values with a hint: computed from records, shown last."""
+"""What stands out in a run, as values with a hint: computed from records, shown last."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
-from decodegap.explain.account import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, Account
+from decodegap.explain.account import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, Account, Part
 from decodegap.explain.summary import Summary
-from decodegap.record import HostState
-from decodegap.units import format_bandwidth, format_seconds
+from decodegap.record import Environment, HostState
+from decodegap.units import format_bandwidth, format_hertz, format_seconds
 
 Severity = Literal["advice", "warning"]
 
@@ -16,135 +16,156 @@ _NOISY_CV = 0.03
 _BUSY_SHARE = 0.1
 _LONG_TAIL = 1.5
 _HOST_PACED_SHARE = 0.8
+_SMALL_SHARE = 0.1
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One sentence of fact and one of what to do about it."""
+    """What was seen, in which cells, and what to do about it."""
 
     severity: Severity
+    cells: tuple[str, ...]
     text: str
     hint: str
 
 
-def findings_on(
-    summary: Summary, account: Account | None, others: Mapping[str, Summary]
-) -> list[Finding]:
-    """Advice first, then what makes the figures less certain."""
-    advice = [
-        *_faster_runtime(summary, others),
-        *_host_paced(summary),
-        *_largest_part(summary, account),
-    ]
-    return [*advice, *_warnings(summary)]
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell with its account, if a reachable floor is known."""
+
+    summary: Summary
+    account: Account | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.summary.key.runtime} at {self.summary.key.context}"
 
 
-def _faster_runtime(summary: Summary, others: Mapping[str, Summary]) -> Iterator[Finding]:
-    best = min([summary, *others.values()], key=lambda other: other.step)
-    if best.step < 0.95 * summary.step:
-        yield Finding(
-            severity="advice",
-            text=f"{best.key.runtime} runs the same step in {format_seconds(best.step)}, "
-            f"{summary.step / best.step:.2f}× as fast as {summary.key.runtime}",
-            hint=f"deploy {best.key.runtime}",
-        )
+def findings_on(cells: Sequence[Cell]) -> list[Finding]:
+    """Advice on each group of cells that differ in the runtime alone, then what makes the figures
+    less certain; findings that differ only in the cell are one."""
+    advice = [finding for group in _comparable(cells) for finding in _advice(group)]
+    warnings = [finding for cell in cells for finding in _warnings(cell)]
+    return [*advice, *_merge(warnings)]
 
 
-def _host_paced(summary: Summary) -> Iterator[Finding]:
-    twin = summary.timing("twin")
-    if twin is not None and twin > _HOST_PACED_SHARE * summary.step:
-        yield Finding(
-            severity="advice",
-            text=f"{summary.key.runtime}: the same calls on a model of almost no bytes take "
-            f"{format_seconds(twin)}: the host sets the pace",
-            hint="a faster memory would change nothing, a faster host CPU or fewer launches would",
-        )
+def _comparable(cells: Iterable[Cell]) -> list[list[Cell]]:
+    groups: dict[object, list[Cell]] = {}
+    for cell in cells:
+        key = msgspec.structs.replace(cell.summary.key, runtime="")
+        groups.setdefault(key, []).append(cell)
+    return list(groups.values())
+
+
+def _advice(group: Sequence[Cell]) -> Iterator[Finding]:
+    best = min(group, key=lambda cell: cell.summary.step)
+    worst = max(group, key=lambda cell: cell.summary.step)
+    step = best.summary.step
+    versus = f", {worst.summary.step / step:.2f}× as fast as {worst.summary.key.runtime}"
+    yield Finding(
+        severity="advice",
+        cells=(best.name,),
+        text=f"{format_seconds(step)} a step, {format_hertz(step)}"
+        + (versus if worst is not best else ""),
+        hint=f"deploy {best.summary.key.runtime}, the fastest of those measured"
+        if worst is not best
+        else "measure another runtime beside it",
+    )
+    yield from _merge(_host_paced(cell) for cell in group if _is_host_paced(cell))
+    yield from _what_is_left(best)
+
+
+def _is_host_paced(cell: Cell) -> bool:
+    twin = cell.summary.timing("twin")
+    return twin is not None and twin > _HOST_PACED_SHARE * cell.summary.step
+
+
+def _host_paced(cell: Cell) -> Finding:
+    return Finding(
+        severity="advice",
+        cells=(cell.name,),
+        text="the host sets the pace: the same calls on a model of almost no bytes take as long",
+        hint="a faster memory would change nothing; fewer launches or a faster host CPU would",
+    )
 
 
 _REMEDIES = {
     LAUNCH: "capture the step in a CUDA graph (hf-graph)",
     HOST: "keep Python out of the step: a static cache and a captured graph",
-    LINEAR: "the matrix-vector kernels do not stream: use an engine built for one row, or fewer "
-    "bytes (a 4-bit format) only with kernels that do",
-    ATTENTION: "attention reads more than the keys and values attended, or computes them slowly: "
-    "allocate no longer a cache than needed and try another attention kernel",
+    LINEAR: "these matrix-vector kernels do not stream: use an engine built for one row; a 4-bit "
+    "format pays only with kernels that do",
+    ATTENTION: "attention reads more than the positions attended, or computes slowly: allocate no "
+    "longer a cache than needed and try another attention kernel",
+    "cache copies (kernels)": "the cache is copied or its heads are repeated in memory each step: "
+    "use attention that reads it in place",
+    "norms and elementwise (kernels)": "many small kernels: fuse them (torch.compile, an engine)",
 }
 
 
-def _largest_part(summary: Summary, account: Account | None) -> Iterator[Finding]:
-    if account is None:
+def _what_is_left(best: Cell) -> Iterator[Finding]:
+    """The largest part of the fastest step, or that memory itself is what is left."""
+    if best.account is None:
         return
-    candidates = [part for part in account.parts if part.name != FLOOR]
-    floor = next(part for part in account.parts if part.name == FLOOR)
-    if not candidates:
-        return
-    floor_share = floor.seconds / account.step
-    part = max(candidates, key=lambda candidate: candidate.seconds)
-    share = part.seconds / account.step
-    if share < 0.1:
-        yield Finding(
-            severity="advice",
-            text=f"memory sets the pace: the floor is {floor_share:.0%} of the step",
-            hint="only fewer bytes help: a smaller format, a shorter context, a smaller model",
+    step = best.account.step
+    floor = sum(part.seconds for part in best.account.parts if part.name == FLOOR)
+    parts = [part for part in best.account.parts if part.name != FLOOR]
+    largest = max(parts, key=lambda part: part.seconds, default=Part("", 0.0, ""))
+    if largest.seconds < _SMALL_SHARE * step:
+        text = f"memory sets the pace: the floor is {floor / step:.0%} of the step"
+        hint = "only fewer bytes help: a smaller format, a shorter context, a smaller model"
+    else:
+        text = (
+            f"the floor is {floor / step:.0%} of the step; the largest part above it is "
+            f"{largest.name}: {format_seconds(largest.seconds)}, {largest.seconds / step:.0%}"
         )
-        return
-    yield Finding(
-        severity="advice",
-        text=f"{summary.key.runtime}: {part.name} takes {format_seconds(part.seconds)}, "
-        f"{share:.0%} of the step; the floor is {floor_share:.0%}",
-        hint=_REMEDIES.get(part.name, "see the account"),
-    )
+        hint = _REMEDIES.get(largest.name, "see the account")
+    yield Finding(severity="advice", cells=(best.name,), text=text, hint=hint)
 
 
-def _warnings(summary: Summary) -> Iterator[Finding]:
-    name = summary.key.runtime
+def _merge(findings: Iterable[Finding]) -> list[Finding]:
+    merged: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.text, finding.hint)
+        cells = merged[key].cells if key in merged else ()
+        merged[key] = msgspec.structs.replace(finding, cells=cells + finding.cells)
+    return list(merged.values())
+
+
+def _warnings(cell: Cell) -> Iterator[Finding]:
+    summary = cell.summary
     cv = summary.between_trial_cv
     if cv is None:
-        yield Finding(
-            severity="warning",
-            text=f"{name}: one trial, so no spread between processes is known",
-            hint="--trials 3 or more",
-        )
+        text = "one trial: no spread between processes is known"
+        yield _warning(cell, text, "--trials 3 or more")
     elif cv > _NOISY_CV:
-        yield Finding(
-            severity="warning",
-            text=f"{name}: trials differ by {cv:.1%} (CV of their medians)",
-            hint="close other work, or raise --trials",
-        )
+        hint = "more --trials narrow it; steps paced by the host vary with what the host does"
+        yield _warning(cell, f"trial medians differ by more than {_NOISY_CV:.0%} (CV)", hint)
     if summary.p99 > _LONG_TAIL * summary.step:
-        yield Finding(
-            severity="warning",
-            text=f"{name}: p99 is {summary.p99 / summary.step:.1f}× the median",
-            hint="plan a control loop on p99, and look for other work on this host",
-        )
-    yield from _environment_warnings(summary)
+        text = f"p99 is more than {_LONG_TAIL}× the median step"
+        yield _warning(cell, text, "plan a control loop on p99, not on the median")
+    yield from _environment_warnings(cell)
 
 
-def _environment_warnings(summary: Summary) -> Iterator[Finding]:
-    environments = [r.environment for r in summary.records if r.environment is not None]
-    reasons = {reason for env in environments for reason in _throttling(env.before, env.after)}
+def _warning(cell: Cell, text: str, hint: str) -> Finding:
+    return Finding(severity="warning", cells=(cell.name,), text=text, hint=hint)
+
+
+def _environment_warnings(cell: Cell) -> Iterator[Finding]:
+    environments = [r.environment for r in cell.summary.records if r.environment is not None]
+    reasons = sorted({reason for env in environments for reason in _throttling(env)})
     if reasons:
-        yield Finding(
-            severity="warning",
-            text=f"{summary.key.runtime}: the GPU was held back ({', '.join(sorted(reasons))})",
-            hint="cool it or raise its power limit, then measure again",
-        )
-    busiest = max((env.before.busy_share for env in environments), default=0.0)
-    if busiest > _BUSY_SHARE:
-        yield Finding(
-            severity="warning",
-            text=f"{summary.key.runtime}: other work took up to {busiest:.0%} of this host's cores",
-            hint="stop other programs; host-paced steps suffer first",
-        )
-    if summary.device.derived and summary.device.bandwidth_bytes_per_second is not None:
-        yield Finding(
-            severity="warning",
-            text=f"{summary.device.title} is not in the catalogue: its bandwidth, "
-            f"{format_bandwidth(summary.device.bandwidth_bytes_per_second)}, is derived",
-            hint="add a sourced row to facts/devices.toml",
-        )
+        text = f"the driver said the GPU was held back ({', '.join(reasons)})"
+        yield _warning(cell, text, "compare the clocks in the records; cool it or raise its limit")
+    if any(env.before.busy_share > _BUSY_SHARE for env in environments):
+        text = f"other work took more than {_BUSY_SHARE:.0%} of this host's cores"
+        yield _warning(cell, text, "stop other programs and measure again")
+    device = cell.summary.device
+    if device.derived and device.bandwidth_bytes_per_second is not None:
+        figure = format_bandwidth(device.bandwidth_bytes_per_second)
+        text = f"{device.title} is not in the catalogue: its bandwidth, {figure}, is derived"
+        yield _warning(cell, text, "add a sourced row to facts/devices.toml")
 
 
-def _throttling(*states: HostState) -> Iterator[str]:
+def _throttling(environment: Environment) -> Iterator[str]:
+    states: tuple[HostState, ...] = (environment.before, environment.after)
     for state in states:
         if state.gpu is not None and state.gpu.throttle_reasons is not None:
             yield from state.gpu.throttle_reasons

@@ -1,34 +1,23 @@
-"""A run read as a whole: each cell's summary, account and findings, and what failed."""
+"""A run read as a whole: each cell's summary and account, the findings, and what failed."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from decodegap.explain.account import Account, account_for
-from decodegap.explain.findings import Finding, findings_on
+from decodegap.explain.findings import Cell, Finding, findings_on
 from decodegap.explain.summary import Summary, group_by_cell, summarise
 from decodegap.predict.catalogue import catalogue_devices
 from decodegap.predict.device import Device, derive_device, match_runtime_name, with_measured
 from decodegap.record import Record
 
 
-class CellResult(msgspec.Struct, frozen=True, kw_only=True):
-    summary: Summary
-    account: Account | None
-    findings: tuple[Finding, ...]
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Cells in the order measured; `failures` are the records without a time."""
 
-    cells: tuple[CellResult, ...]
+    cells: tuple[Cell, ...]
+    findings: tuple[Finding, ...]
     failures: tuple[Record, ...]
-
-    @property
-    def findings(self) -> list[Finding]:
-        """Of all cells, each sentence once, advice before warnings."""
-        unique = {finding.text: finding for cell in self.cells for finding in cell.findings}
-        return sorted(unique.values(), key=lambda finding: finding.severity)
 
 
 def read_result(records: Sequence[Record]) -> Result:
@@ -42,8 +31,10 @@ def read_result(records: Sequence[Record]) -> Result:
         for trials in group_by_cell(records).values()
         if (summary := summarise(trials, device_of(trials))) is not None
     ]
+    cells = [Cell(summary=summary, account=_account(summary, summaries)) for summary in summaries]
     return Result(
-        cells=tuple(_cell_result(summary, summaries) for summary in summaries),
+        cells=tuple(cells),
+        findings=tuple(findings_on(cells)),
         failures=tuple(record for record in records if not record.wall_samples),
     )
 
@@ -56,18 +47,13 @@ def group_by_run(records: Sequence[Record]) -> dict[str, list[Record]]:
     return runs
 
 
-def _cell_result(summary: Summary, summaries: Sequence[Summary]) -> CellResult:
+def _account(summary: Summary, summaries: Sequence[Summary]) -> Account | None:
     others = {
         other.key.runtime: other
         for other in summaries
         if other is not summary and _same_but_runtime(other, summary)
     }
-    account = account_for(summary, others)
-    return CellResult(
-        summary=summary,
-        account=account,
-        findings=tuple(findings_on(summary, account, others)),
-    )
+    return account_for(summary, others)
 
 
 def _same_but_runtime(first: Summary, second: Summary) -> bool:

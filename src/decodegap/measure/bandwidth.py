@@ -6,14 +6,17 @@ Measured in a fresh process and kept per device and driver, so that one figure s
 
 import os
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from decodegap.errors import Unavailable
 from decodegap.measure.machine import describe_host, gpu_of, list_gpus
 from decodegap.measure.parent import require_ok, run_worker
 from decodegap.predict.device import Device, match_runtime_name, with_measured
 from decodegap.record import write_once
+from decodegap.units import format_bytes
 
 _TIMEOUT_SECONDS = 180.0
 
@@ -42,8 +45,10 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.buffer_bytes / min(min(shape.samples) for shape in self.shapes)
 
     @property
-    def best_shape(self) -> str:
-        return min(self.shapes, key=lambda shape: min(shape.samples)).name
+    def figure_and_source(self) -> tuple[float, str]:
+        """For `with_measured`: bytes per second, and how they were read."""
+        best = min(self.shapes, key=lambda shape: min(shape.samples))
+        return self.bytes_per_second, f"{best.name} over {format_bytes(self.buffer_bytes)}"
 
 
 class BandwidthJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +75,13 @@ def reachable_bandwidth(torch_device: str, again: bool = False) -> Bandwidth:
 
 
 def probe_bandwidth(torch_device: str) -> Bandwidth:
-    """Measure now, in a fresh process."""
+    """Measure now, in a fresh process.
+
+    Raises:
+        Unavailable: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise Unavailable("measuring needs torch: pip install 'decodegap[measure]'")
     job = msgspec.json.encode(BandwidthJob(device=torch_device))
     ended = run_worker("decodegap.measure.bandwidth_worker", job, _TIMEOUT_SECONDS)
     message = require_ok(ended, "the bandwidth probe", _TIMEOUT_SECONDS)

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from decodegap.explain.result import CellResult, Result
+from decodegap.explain.findings import Cell
+from decodegap.explain.result import Result
 from decodegap.predict.device import Device
 from decodegap.predict.floor import Floor
 from decodegap.predict.traffic import Traffic
@@ -49,7 +50,7 @@ def result_document(result: Result, folder: str) -> dict[str, Any]:
     }
 
 
-def _cell_document(cell: CellResult) -> dict[str, Any]:
+def _cell_document(cell: Cell) -> dict[str, Any]:
     summary = cell.summary
     return {
         **msgspec.to_builtins(summary.key),

@@ -6,18 +6,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from decodegap.doctor import Examination
 from decodegap.explain.account import Account
-from decodegap.explain.findings import Finding
-from decodegap.explain.result import CellResult, Result
+from decodegap.explain.findings import Cell, Finding
+from decodegap.explain.result import Result
 from decodegap.explain.summary import Summary
-from decodegap.measure.bandwidth import Bandwidth
-from decodegap.measure.machine import Gpu, local_device
-from decodegap.predict.device import Device, with_measured
+from decodegap.predict.device import Device
 from decodegap.predict.floor import Floor, step_floor
 from decodegap.predict.formats import get_format
 from decodegap.predict.traffic import Flow, Traffic
-from decodegap.record import GpuState, Record, Trial
+from decodegap.record import Record, Trial
 from decodegap.units import format_bandwidth, format_bytes, format_hertz, format_seconds
 
 _BAR_WIDTH = 32
@@ -86,19 +83,19 @@ def _grouped(flows: Iterable[Flow]) -> dict[tuple[str, str, int, str], int]:
     return groups
 
 
-def plan_view(trials: Sequence[Trial], bandwidth: Bandwidth) -> Text:
-    """What will be measured, and how fast it could be."""
+def plan_view(trials: Sequence[Trial], device: Device) -> Text:
+    """What will be measured, and how fast it could be. `device` has its measured bandwidth."""
     first = trials[0]
-    device = with_measured(local_device(first.device), bandwidth.bytes_per_second, "this machine")
     runtimes = ", ".join(dict.fromkeys(trial.runtime for trial in trials))
     weights = "synthetic weights (seeded)" if first.weights == "synthetic" else str(first.folder)
-    lines = [
-        f"{first.shape.name}, {first.format}, {weights}, on {device.title}",
-        f"memory reads at {format_bandwidth(bandwidth.bytes_per_second)} "
-        f"({bandwidth.best_shape} over {format_bytes(bandwidth.buffer_bytes)})",
+    lines = [f"{first.shape.name}, {first.format}, {weights}, on {device.title}"]
+    if device.measured is not None:
+        speed = format_bandwidth(device.measured.bytes_per_second)
+        lines.append(f"memory reads at {speed} ({device.measured.source})")
+    lines.append(
         f"{runtimes}; {len(trials)} trials, each a fresh process: prefill, "
-        f"{first.num_warmup} warm-up steps, {first.num_steps} timed",
-    ]
+        f"{first.num_warmup} warm-up steps, {first.num_steps} timed"
+    )
     for context in dict.fromkeys(trial.context for trial in trials):
         floor = step_floor(first.shape, context, get_format(first.format), device)
         lines.append(f"context {context}: {_floor_words(floor)}")
@@ -180,7 +177,7 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _account_view(cell: CellResult) -> list[RenderableType]:
+def _account_view(cell: Cell) -> list[RenderableType]:
     if cell.account is None:
         return []
     return [account_view(cell.account, cell.summary.key.context), Text()]
@@ -223,59 +220,5 @@ def failure_text(record: Record) -> Text:
 
 def finding_text(finding: Finding) -> Text:
     mark, style = ("→", "bold") if finding.severity == "advice" else ("!", "yellow")
-    return Text.assemble((f"{mark} {finding.text}", style), f": {finding.hint}")
-
-
-def examination_view(examination: Examination) -> Group:
-    """The doctor's page: machine, packages, runtimes, problems, one word at the end."""
-    host, table = examination.host, Table(box=None, show_header=False)
-    table.add_column("what", style="dim")
-    table.add_column("value")
-    table.add_row("host CPU", f"{host.cpu}, {host.num_cpus} cores usable")
-    memory = f"{format_bytes(host.memory_bytes)}, {format_bytes(host.available_bytes)} free"
-    table.add_row("host memory", memory)
-    table.add_row("system", f"{host.os}, Python {host.python}")
-    for gpu in examination.gpus:
-        table.add_row(f"GPU {gpu.index}", _gpu_words(gpu))
-    if not examination.gpus:
-        table.add_row("GPU", "none (no NVIDIA driver answers)")
-    elif examination.state.gpu is not None:
-        table.add_row("clocks", _state_words(examination.state.gpu))
-    bandwidth = examination.bandwidth
-    table.add_row(
-        "bandwidth",
-        "not measured yet; `decodegap measure` does"
-        if bandwidth is None
-        else f"{format_bandwidth(bandwidth.bytes_per_second)} on {bandwidth.measured_at:%Y-%m-%d}",
-    )
-    table.add_row("packages", ", ".join(f"{k} {v}" for k, v in examination.packages.items()))
-    for name, reason in examination.runtimes.items():
-        table.add_row(f"runtime {name}", "can run" if reason is None else reason)
-    problems = [Text(f"! {p.text}: {p.remedy}", style="yellow") for p in examination.problems]
-    fitness = ("fit to measure", "fit, with warnings", "not fit to measure")
-    return Group(table, *problems, Text(fitness[examination.exit_code], style="bold"))
-
-
-def _gpu_words(gpu: Gpu) -> str:
-    words = [gpu.name, f"driver {gpu.driver}"]
-    if gpu.memory_bytes is not None and gpu.free_bytes is not None:
-        free = format_bytes(gpu.free_bytes)
-        words.append(f"{format_bytes(gpu.memory_bytes)}, {free} free")
-    if gpu.compute_capability is not None:
-        words.append(f"compute capability {gpu.compute_capability}")
-    return ", ".join(words)
-
-
-def _state_words(state: GpuState) -> str:
-    words = []
-    if state.sm_clock_hz is not None:
-        words.append(f"SM {state.sm_clock_hz / 1e6:.0f} MHz")
-    if state.memory_clock_hz is not None:
-        words.append(f"memory {state.memory_clock_hz / 1e6:.0f} MHz")
-    if state.temperature_celsius is not None:
-        words.append(f"{state.temperature_celsius:.0f} °C")
-    if state.power_watts is not None:
-        words.append(f"{state.power_watts:.0f} W")
-    if state.throttle_reasons is not None:
-        words.append(", ".join(state.throttle_reasons) or "not throttled")
-    return ", ".join(words)
+    where = ", ".join(finding.cells)
+    return Text.assemble((f"{mark} {where}: {finding.text}", style), f" – {finding.hint}")
