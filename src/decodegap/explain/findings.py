@@ -5,7 +5,8 @@ from typing import Literal
 
 import msgspec
 
-from decodegap.explain.account import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, Account, Part
+from decodegap.explain.account import Account
+from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, Part
 from decodegap.explain.summary import Summary
 from decodegap.record import Environment, HostState
 from decodegap.units import format_bandwidth, format_hertz, format_seconds
