@@ -6,6 +6,7 @@ computed when it is read. Seconds, bytes and bytes per second throughout.
 
 Schema history
     1   first version
+    2   Trial gains `arm`, `study` and `identity`, Record gains `placement`; all absent before
 """
 
 import os
@@ -19,7 +20,7 @@ import msgspec
 from decodegap.errors import BadRecord, OutputFolder
 from decodegap.predict.model import ModelShape
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Outcome = Literal["ok", "wrong", "impossible", "oom", "timeout", "crash", "unavailable"]
 Weights = Literal["synthetic", "checkpoint"]
@@ -29,12 +30,28 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every part of a record: an unknown key is an error."""
 
 
+class Arm(_Part, frozen=True, kw_only=True):
+    """Which side of a comparison a trial is for, all of it said before the trial ran.
+
+    comparison: the comparison's name, one of its run. pair: trials of A and B with one number ran
+    next to each other and are divided by each other. margin: the difference that does not matter.
+    """
+
+    comparison: str
+    name: Literal["A", "B"]
+    pair: int
+    margin: float
+    prediction: str | None = None
+    prediction_sha256: str | None = None
+
+
 class Trial(_Part, frozen=True, kw_only=True):
     """One measurement of a cell, as asked for: everything the worker needs and nothing else.
 
     `device` is torch's name of it (`cpu`, `cuda:0`); `order` counts trials of one run in the
     order they were started. `reachable_bytes_per_second` is the bandwidth measured before, against
-    which an impossible time is refused.
+    which an impossible time is refused. `study` is the hash of the study a trial belongs to and
+    `identity` that of what it measures there, by which a resumed study knows it again.
     """
 
     run: str
@@ -53,6 +70,9 @@ class Trial(_Part, frozen=True, kw_only=True):
     timeout_seconds: float
     probes: bool = True
     reachable_bytes_per_second: float | None = None
+    arm: Arm | None = None
+    study: str | None = None
+    identity: str | None = None
 
 
 class Verdict(_Part, frozen=True, kw_only=True):
@@ -152,8 +172,16 @@ class Environment(_Part, frozen=True, kw_only=True):
     after: HostState
 
 
+class Placement(_Part, frozen=True, kw_only=True):
+    """Which node of a cluster ran a trial, and whether one was lost in the middle of it before."""
+
+    node: str
+    retried: bool
+
+
 class Record(_Part, frozen=True, kw_only=True):
-    """One trial's whole outcome. `seconds` is the worker's life as the parent saw it."""
+    """One trial's whole outcome. `seconds` is the worker's life as the parent saw it; no
+    `placement`: on the machine that was asked."""
 
     schema_version: int = SCHEMA_VERSION
     id: str
@@ -164,6 +192,7 @@ class Record(_Part, frozen=True, kw_only=True):
     seconds: float
     measurement: Measurement | None
     environment: Environment | None
+    placement: Placement | None = None
 
     @property
     def wall_samples(self) -> list[float]:
@@ -257,6 +286,8 @@ def read_record(path: Path) -> Record:
         raise BadRecord(f"{path} is not a decodegap record; remove it from the folder") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadRecord(f"{path} is truncated or not JSON; remove it and measure again") from None
+    if header.schema_version < 1:
+        raise BadRecord(f"{path} has schema {header.schema_version}, which never was; remove it")
     if header.schema_version > SCHEMA_VERSION:
         raise BadRecord(
             f"{path} has schema {header.schema_version}, newer than the {SCHEMA_VERSION} this "

@@ -158,9 +158,9 @@ class Engine:
         self.position += 1
 
     def step_without(self, op: str) -> Callable[[], None]:
-        """The step with one of its ops left out, captured in a graph of its own: what it saves is
-        what the op costs. What it computes is meaningless, and the position kept here is not that
-        of the device any more: `place` or `prefill` before decoding again.
+        """The step with one of its ops left out (or `nothing`), captured in a graph of its own:
+        what it saves is what the op costs. What it computes is meaningless, and the position kept
+        here is not that of the device any more: `place` or `prefill` before decoding again.
 
         Raises:
             Unavailable: there is no graph to leave an op out of, on a CPU.

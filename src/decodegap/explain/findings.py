@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from decodegap.explain.account import Account
-from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, Part
+from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR
 from decodegap.explain.summary import Summary
 from decodegap.record import Environment, HostState
 from decodegap.units import format_bandwidth, format_hertz, format_seconds
@@ -107,17 +107,19 @@ def _what_is_left(best: Cell) -> Iterator[Finding]:
         return
     step = best.account.step
     floor = sum(part.seconds for part in best.account.parts if part.name == FLOOR)
-    parts = [part for part in best.account.parts if part.name != FLOOR]
-    largest = max(parts, key=lambda part: part.seconds, default=Part("", 0.0, ""))
-    if largest.seconds < _SMALL_SHARE * step:
+    above = [part for part in best.account.parts if part.name != FLOOR]
+    if step - floor < _SMALL_SHARE * step:
         text = f"memory sets the pace: the floor is {floor / step:.0%} of the step"
         hint = "only fewer bytes help: a smaller format, a shorter context, a smaller model"
-    else:
+    elif above:
+        largest = max(above, key=lambda part: part.seconds)
         text = (
             f"the floor is {floor / step:.0%} of the step; the largest part above it is "
             f"{largest.name}: {format_seconds(largest.seconds)}, {largest.seconds / step:.0%}"
         )
         hint = _REMEDIES.get(largest.name, "see the account")
+    else:
+        return  # nothing was told apart but the floor
     yield Finding(severity="advice", cells=(best.name,), text=text, hint=hint)
 
 

@@ -126,12 +126,12 @@ def summarise(records: Sequence[Record], device: Device) -> Summary | None:
 def refuse_unlike(records: Sequence[Record]) -> None:
     """Raises UnlikeRecords, naming the first difference."""
     for record in records[1:]:
-        for what, value in conditions(record).items():
-            first = conditions(records[0])[what]
-            if value != first:
+        first, other = conditions(records[0]), conditions(record)
+        for what in first | other:
+            if first.get(what) != other.get(what):
                 raise UnlikeRecords(
-                    f"records {records[0].id} and {record.id} differ in {what} ({first} and "
-                    f"{value}); put them in folders of their own"
+                    f"records {records[0].id} and {record.id} differ in {what} "
+                    f"({first.get(what)} and {other.get(what)}); put them in folders of their own"
                 )
 
 

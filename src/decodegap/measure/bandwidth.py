@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from decodegap.errors import Unavailable
-from decodegap.measure.machine import describe_host, gpu_of, list_gpus
+from decodegap.measure.machine import describe_host, gpu_of, list_gpus, local_device
 from decodegap.measure.parent import require_ok, run_worker
 from decodegap.predict.device import Device, match_runtime_name, with_measured
 from decodegap.record import write_once
@@ -91,6 +91,12 @@ def probe_bandwidth(torch_device: str) -> Bandwidth:
 def cached_bandwidth(torch_device: str) -> Bandwidth | None:
     """What is known of this device without measuring."""
     return read_bandwidth(cache_path(*device_identity(torch_device)))
+
+
+def local_device_with_bandwidth(torch_device: str) -> Device:
+    """This machine's device, with its bandwidth if that was ever measured. Measures nothing."""
+    device, known = local_device(torch_device), cached_bandwidth(torch_device)
+    return device if known is None else with_measured(device, *known.figure_and_source)
 
 
 def with_local_bandwidth(device: Device) -> Device:

@@ -1,11 +1,14 @@
 """Steps changed in one respect, timed like the real one: what the account is made of.
 
-    linears         every linear of the step, in order, on ready inputs; nothing else
-    no_attention    the whole step with the attention product replaced by a pass-through
     twin            the same layers and calls at a width of almost no bytes: the host's own work
     twin_linears    the twin's linears alone: the part of `twin` that `linears` has already paid
+    linears         every linear of the step, in order, on ready inputs; nothing else (CPU)
+    no_attention    the whole step with the attention product replaced by a pass-through (CPU)
+    replay_without_<op>  the engine's graph with one op left out, and with none: replays back to
+                    back, whose differences add up where those of waited-for steps do not (GPU)
 
-A trace is not summed: profilers slow what they watch, and unevenly.
+A trace is not summed: profilers slow what they watch, and unevenly. On a GPU a transformers step
+without some kernels is no shorter, since the host sets its pace; there only the twin is of use.
 """
 
 import copy
@@ -17,21 +20,49 @@ import torch
 
 from decodegap.measure import timers
 from decodegap.measure.runtimes.hf_model import build_config, synthetic_model
-from decodegap.measure.runtimes.registry import Runtime
+from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.predict.model import from_hf
+from decodegap.predict.tensors import OPS
 from decodegap.record import Trial
 
 NUM_STEPS = 10
+_NUM_OP_STEPS, _NUM_OP_ROUNDS = 20, 5
 _NUM_WARMUP = 2
 _TWIN_CONTEXT = 16
 _TWIN_HEAD_DIM = 8
 _BYPASS = "decodegap_no_attention"
 
-Synchronize = Callable[[], None]
+Samples = dict[str, list[float]]
 
 
-def linears_alone(model: Any, synchronize: Synchronize) -> list[float]:
-    """Seconds of one pass over all the step's linears, batch 1."""
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """What an intervention works on: the loaded runtime and model of a trial, and how to wait."""
+
+    runtime: Any
+    model: Any
+    trial: Trial
+    synchronize: Callable[[], None]
+
+    def time(self, step: Callable[[], object]) -> list[float]:
+        with torch.inference_mode():
+            timers.wall(step, _NUM_WARMUP, self.synchronize)
+            return timers.wall(step, NUM_STEPS, self.synchronize)
+
+
+def intervene(bench: Bench) -> Samples:
+    """Samples of every intervention the runtime's row names and this kind of device can show."""
+    kind = "cpu" if bench.trial.device == "cpu" else "cuda"
+    samples: Samples = {}
+    for name in get_runtime(bench.trial.runtime).interventions:
+        kinds, make = _INTERVENTIONS[name]
+        if kind in kinds:
+            samples |= make(bench)
+    return samples
+
+
+def linears_alone(bench: Bench) -> Samples:
+    """One pass over all the step's linears, batch 1."""
+    model = bench.model
     layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
     inputs = {
         size: torch.randn(1, 1, size, dtype=model.dtype, device=model.device)
@@ -42,19 +73,19 @@ def linears_alone(model: Any, synchronize: Synchronize) -> list[float]:
         for layer in layers:
             layer(inputs[layer.in_features])
 
-    return _time(all_linears, synchronize)
+    return {"linears": bench.time(all_linears)}
 
 
-def without_attention(runtime: Any, synchronize: Synchronize) -> list[float]:
-    """Seconds of the runtime's step when attention hands its queries through."""
+def without_attention(bench: Bench) -> Samples:
+    """The runtime's step when attention hands its queries through."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(_BYPASS, _pass_queries_through)
-    config = runtime.model.config
+    config = bench.model.config
     original = config._attn_implementation
     config._attn_implementation = _BYPASS
     try:
-        return _time(runtime.step, synchronize)
+        return {"no_attention": bench.time(bench.runtime.step)}
     finally:
         config._attn_implementation = original
 
@@ -67,22 +98,19 @@ def _pass_queries_through(
     return query.transpose(1, 2), None
 
 
-def host_twin(
-    trial: Trial, load: Callable[[Any, Trial], Runtime], synchronize: Synchronize
-) -> dict[str, list[float]]:
-    """Seconds of `twin` and `twin_linears`, for the same runtime."""
-    twin_trial = _twin_of(trial)
-    model = synthetic_model(
-        build_config(twin_trial), torch.bfloat16, trial.device, trial.seed
-    ).eval()
-    runtime = load(model, twin_trial)
+def host_twin(bench: Bench) -> Samples:
+    """The step of the same runtime on a twin of the model, and the twin's linears alone."""
+    trial = _twin_of(bench.trial)
+    model = synthetic_model(build_config(trial), torch.bfloat16, trial.device, trial.seed).eval()
+    runtime = runtime_factory(get_runtime(trial.runtime))(model, trial)
     prompt = torch.ones(1, _TWIN_CONTEXT, dtype=torch.long, device=trial.device)
     with torch.inference_mode():
         runtime.prefill(prompt)
-        return {
-            "twin": _time(runtime.step, synchronize),
-            "twin_linears": linears_alone(model, synchronize),
-        }
+    twin = msgspec.structs.replace(bench, runtime=runtime, model=model, trial=trial)
+    return {
+        "twin": twin.time(runtime.step),
+        "twin_linears": linears_alone(twin)["linears"],
+    }
 
 
 def _twin_of(trial: Trial) -> Trial:
@@ -95,7 +123,24 @@ def _twin_of(trial: Trial) -> Trial:
     return msgspec.structs.replace(trial, config=config, shape=shape, context=_TWIN_CONTEXT)
 
 
-def _time(step: Callable[[], object], synchronize: Synchronize) -> list[float]:
-    with torch.inference_mode():
-        timers.wall(step, _NUM_WARMUP, synchronize)
-        return timers.wall(step, NUM_STEPS, synchronize)
+def without_each_op(bench: Bench) -> Samples:
+    """The engine's graph with none and with each of its ops left out; what a graph without an op
+    computes is meaningless. All are captured anew and timed in turn, round after round."""
+    engine = bench.runtime.engine
+    replays = {op: engine.step_without(op) for op in ("nothing", *OPS)}
+    samples: Samples = {f"replay_without_{op}": [] for op in replays}
+    for _ in range(_NUM_OP_ROUNDS):
+        for op, replay in replays.items():
+            engine.place(token=0, position=bench.trial.context)
+            samples[f"replay_without_{op}"] += timers.back_to_back(
+                replay, _NUM_OP_STEPS, bench.synchronize
+            )
+    return samples
+
+
+_INTERVENTIONS: dict[str, tuple[tuple[str, ...], Callable[[Bench], Samples]]] = {
+    "twin": (("cpu", "cuda"), host_twin),
+    "linears": (("cpu",), linears_alone),
+    "no_attention": (("cpu",), without_attention),
+    "ops": (("cuda",), without_each_op),
+}

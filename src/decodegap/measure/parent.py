@@ -1,8 +1,8 @@
 """The parent: one fresh process per trial, one record per process, whatever happens in it.
 
-The worker gets its job on standard input and answers once, on a pipe of its own, so that nothing
-a library prints can be taken for a result. Standard input stays open for the worker's whole life:
-its end tells a worker that the parent is gone.
+The worker gets its job in a file and answers once, on a pipe of its own, so that nothing a library
+prints can be taken for a result. Its standard input stays open, silent, for its whole life: the end
+of it tells a worker that the parent is gone.
 """
 
 import os
@@ -65,14 +65,16 @@ def run_trial(trial: Trial) -> Record:
 
 def interpret(ended: WorkerExit, timeout_seconds: float) -> WorkerReport:
     """What a worker's end means. A worker that reported has the word; else its exit tells."""
-    if ended.timed_out:
-        reason = f"no result within {timeout_seconds:.0f} s; raise --timeout or shrink the trial"
-        return WorkerReport(outcome="timeout", reason=reason)
     if ended.message:
         try:
             return msgspec.json.decode(ended.message, type=WorkerReport)
         except msgspec.DecodeError as error:
-            return WorkerReport(outcome="crash", reason=f"the worker's answer is damaged: {error}")
+            damage = f"the worker's answer is damaged: {error}"
+            if not ended.timed_out:
+                return WorkerReport(outcome="crash", reason=damage)
+    if ended.timed_out:
+        reason = f"no result within {timeout_seconds:.0f} s; raise --timeout or shrink the trial"
+        return WorkerReport(outcome="timeout", reason=reason)
     how = _how_it_ended(ended.returncode)
     return WorkerReport(
         outcome="crash", reason=f"worker ended with {how}: {_last_line(ended.tail)}"
@@ -98,18 +100,21 @@ def run_worker(module: str, job: bytes, timeout_seconds: float) -> WorkerExit:
     """
     receive, send = os.pipe()
     started = monotonic()
-    with tempfile.TemporaryFile() as printed:
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as job_file:
+        job_file.write(job)
+        job_file.flush()
+        job_file.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(send)],
+            [sys.executable, "-m", module, str(send), str(job_file.fileno())],
             stdin=subprocess.PIPE,
             stdout=printed,
             stderr=subprocess.STDOUT,
-            pass_fds=(send,),
+            pass_fds=(send, job_file.fileno()),
             start_new_session=True,
         )
         os.close(send)
         try:
-            message, timed_out = _converse(process, receive, job, timeout_seconds)
+            message, timed_out = _listen(process, receive, started + timeout_seconds)
         finally:
             os.close(receive)
             _kill_group(process)
@@ -123,29 +128,37 @@ def run_worker(module: str, job: bytes, timeout_seconds: float) -> WorkerExit:
     )
 
 
-def _converse(
-    process: "subprocess.Popen[bytes]", receive: int, job: bytes, timeout_seconds: float
+def _listen(
+    process: "subprocess.Popen[bytes]", receive: int, deadline: float
 ) -> tuple[bytes, bool]:
-    """Send the job, read until the pipe closes, wait for the exit: (message, timed out)."""
-    deadline = monotonic() + timeout_seconds
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it died before it read; its exit code says how
-        process.stdin.write(len(job).to_bytes(8, "little") + job)
-        process.stdin.flush()
+    """What the worker sends until it has ended: (message, timed out).
+
+    Its end is watched apart from the pipe's: a process it left behind may hold the pipe open.
+    """
     received = bytearray()
-    while True:
-        ready, _, _ = select.select([receive], [], [], max(0.0, deadline - monotonic()))
-        if not ready:
-            return b"", True
-        chunk = os.read(receive, 1 << 20)
-        if not chunk:
-            break
-        received += chunk
+    ended = os.pidfd_open(process.pid)
+    waiting = [receive, ended]
     try:
-        process.wait(max(1.0, deadline - monotonic()))
-    except subprocess.TimeoutExpired:
-        return bytes(received), not received
+        while ended in waiting:
+            ready, _, _ = select.select(waiting, [], [], max(0.0, deadline - monotonic()))
+            if not ready:
+                return bytes(received), True
+            if receive in ready and not _take(receive, received):
+                waiting.remove(receive)
+            elif ended in ready:
+                waiting.remove(ended)
+    finally:
+        os.close(ended)
+    while select.select([receive], [], [], 0)[0] and _take(receive, received):
+        pass  # what it had sent before it ended
     return bytes(received), False
+
+
+def _take(receive: int, received: bytearray) -> bool:
+    """Append what is there to read; False at the end of the stream."""
+    chunk = os.read(receive, 1 << 20)
+    received += chunk
+    return bool(chunk)
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
@@ -165,31 +178,20 @@ def _tail(printed: IO[bytes]) -> str:
 
 
 def read_job() -> bytes:
-    """The worker's side: take the job from standard input, and die when the parent does.
+    """The worker's side: take the job, and die when the parent does.
 
-    Reads the descriptor, not `sys.stdin`: a thread that waits inside the buffered stream holds
-    its lock, and Python aborts over that lock when it exits.
+    Waits on the descriptor of standard input, not on `sys.stdin`: a thread inside the buffered
+    stream holds its lock, and Python aborts over that lock when it exits.
     """
     import threading
-
-    job = _read_exactly(int.from_bytes(_read_exactly(8), "little"))
 
     def die_with_parent() -> None:
         os.read(0, 1)  # returns only at the end of the stream
         os._exit(1)
 
     threading.Thread(target=die_with_parent, daemon=True).start()
-    return job
-
-
-def _read_exactly(num_bytes: int) -> bytes:
-    data = bytearray()
-    while len(data) < num_bytes:
-        chunk = os.read(0, num_bytes - len(data))
-        if not chunk:
-            raise EOFError("the parent went away before it sent the whole job")
-        data += chunk
-    return bytes(data)
+    with os.fdopen(int(sys.argv[2]), "rb") as job:
+        return job.read()
 
 
 def send_report(report: bytes) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from decodegap.measure.parent import run_trial
 from decodegap.measure.runtimes.registry import get_runtime, why_unavailable
-from decodegap.record import Record, Trial, new_id, write_record
+from decodegap.record import Outcome, Record, Trial, new_id, write_record
 
 
 class StoredRecord(msgspec.Struct, frozen=True):
@@ -30,12 +30,15 @@ def run_trials(trials: Iterable[Trial], folder: Path) -> Iterator[StoredRecord]:
 def run_one(trial: Trial) -> Record:
     """The trial's record; a runtime that cannot run here costs no process."""
     reason = why_unavailable(get_runtime(trial.runtime), trial.device)
-    if reason is None:
-        return run_trial(trial)
+    return run_trial(trial) if reason is None else not_started(trial, "unavailable", reason)
+
+
+def not_started(trial: Trial, outcome: Outcome, reason: str) -> Record:
+    """The record of a trial whose end was known without a process."""
     return Record(
         id=new_id(),
         trial=trial,
-        outcome="unavailable",
+        outcome=outcome,
         reason=reason,
         started_at=datetime.now(UTC),
         seconds=0.0,

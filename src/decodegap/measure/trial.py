@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from decodegap.errors import BadContext, DoesNotFit, Unavailable, UnknownModel
+from decodegap.errors import BadContext, DoesNotFit, Unavailable, UnknownFormat, UnknownModel
 from decodegap.measure.machine import free_memory_bytes
-from decodegap.measure.runtimes.registry import RUNTIMES, get_runtime
+from decodegap.measure.runtimes.registry import RuntimeSpec, default_runtimes, parse_runtime
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
 from decodegap.predict.checkpoint import check_checkpoint
 from decodegap.predict.formats import Format, get_format
@@ -21,6 +21,7 @@ _CPU_MODEL = "smollm2-135m"
 _GPU_MODEL = "qwen2.5-7b"
 # Beside weights and KV: logits of every judged step, activations of the prefill, the CUDA context.
 _WORKING_BYTES = 1 << 30
+_CHECKPOINT_FILES = ["*.json", "*.jinja", "*.model", "*.safetensors"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,15 +50,13 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
             a model that does not fit.
     """
     fmt = get_format(request.format)
-    names = request.runtimes or tuple(RUNTIMES)
-    for name in names:
-        get_runtime(name)
+    specs = choose_runtimes(request, fmt)
     source = choose_model(request, fmt)
     weights, folder = choose_weights(source, request)
     for context in request.contexts:
         check_positions(source.shape, context, request)
         check_fits(source.shape, context, fmt, request.device)
-    cells = [(context, name) for context in request.contexts for name in names]
+    cells = [(context, spec.text) for context in request.contexts for spec in specs]
     run = new_id()
     return [
         Trial(
@@ -80,6 +79,28 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
         )
         for order, (context, runtime) in enumerate(interleave(cells, request.num_trials))
     ]
+
+
+def choose_runtimes(request: Request, fmt: Format) -> list[RuntimeSpec]:
+    """The runtimes named, or with none all that run by default and take the format."""
+    specs = [parse_runtime(text) for text in request.runtimes or _defaults(request, fmt)]
+    if not specs:
+        raise UnknownFormat(f"no runtime takes {fmt.name} by default; name one with --runtime")
+    for spec in specs:
+        check_format(spec, fmt)
+    return specs
+
+
+def _defaults(request: Request, fmt: Format) -> list[str]:
+    return default_runtimes(fmt.name, request.device)
+
+
+def check_format(spec: RuntimeSpec, fmt: Format) -> None:
+    """Raises UnknownFormat for weights the runtime cannot take."""
+    if fmt.name not in spec.entry.formats:
+        raise UnknownFormat(
+            f"{spec.text} does not take {fmt.name}; it takes {', '.join(spec.entry.formats)}"
+        )
 
 
 def interleave(cells: list[tuple[int, str]], num_rounds: int) -> Iterable[tuple[int, str]]:
@@ -112,12 +133,18 @@ def choose_weights(source: ModelSource, request: Request) -> tuple[Weights, Path
     wanted = request.weights or source.default_weights
     if wanted == "synthetic":
         return "synthetic", None
-    folder = source.folder or _fetch(source)
+    folder = source.folder or fetch_checkpoint(source)
     check_checkpoint(folder, source.shape)
     return "checkpoint", folder
 
 
-def _fetch(source: ModelSource) -> Path:
+def fetch_checkpoint(source: ModelSource) -> Path:
+    """Weights, config and tokenizer of a Hugging Face id, from the local cache or the network.
+
+    Raises:
+        UnknownModel: a bare config, which has no weights.
+        Unavailable: neither in the cache nor to be had.
+    """
     if source.hf_id is None:
         raise UnknownModel(
             f"{source.shape.name} is a config without weights; give its checkpoint folder, "
@@ -127,9 +154,7 @@ def _fetch(source: ModelSource) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(
-            snapshot_download(source.hf_id, allow_patterns=["*.json", "*.safetensors", "*.model"])
-        )
+        return Path(snapshot_download(source.hf_id, allow_patterns=_CHECKPOINT_FILES))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise Unavailable(

@@ -17,9 +17,10 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     """kl_divergence in nats; gap in standard deviations of a step's logits.
 
     A wrong mask, position or weight makes unrelated logits: a divergence near their variance, of
-    order 1, and picks some 4 deviations below the best. Rounding stays far below: bf16 logits of
-    a 7B model part by 1.5e-3 nats between correct runtimes, and their best few lie a rounding step
-    of 0.03 deviations apart, so that correct runtimes pick among them differently.
+    order 1, and picks some 4 deviations below the best. Rounding stays far below: in bf16, correct
+    runtimes of 7B and 8B shapes part by at most 6e-3 nats, and as the best few logits of random
+    weights lie a rounding step of 0.03 deviations apart, they picked up to 0.22 below the best
+    (results/h200).
     """
 
     kl_divergence: float
@@ -27,7 +28,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TOLERANCES = {
-    "bf16": Tolerance(kl_divergence=2e-2, gap=0.25),
+    "bf16": Tolerance(kl_divergence=2e-2, gap=0.5),
     "fp16": Tolerance(kl_divergence=5e-3, gap=0.05),
     "fp32": Tolerance(kl_divergence=1e-4, gap=0.01),
 }

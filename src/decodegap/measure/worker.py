@@ -1,6 +1,6 @@
 """The worker: one trial in this process, one report, exit.
 
-Run by the parent as `python -m decodegap.measure.worker FD`; the job comes on standard input.
+Run by the parent as `python -m decodegap.measure.worker FD FD`: where to answer, where the job is.
 """
 
 import gc
@@ -12,7 +12,7 @@ import msgspec
 
 from decodegap.errors import DecodegapError, Unavailable
 from decodegap.measure.parent import WorkerReport, read_job, send_report
-from decodegap.measure.runtimes.registry import RuntimeEntry, get_runtime, runtime_factory
+from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.record import Measurement, Outcome, Trial, Verdict
 
 _NUM_BACK_TO_BACK = 20
@@ -53,14 +53,13 @@ def measure(trial: Trial) -> WorkerReport:
     import torch
 
     from decodegap.measure.environment import describe_environment, host_state
-    from decodegap.measure.runtimes.hf_model import load_model
+    from decodegap.measure.runtimes.hf_model import load_model, notes_on
 
     synchronize = synchronizer(trial.device)
-    entry = get_runtime(trial.runtime)
     loading = _Stopwatch(synchronize)
     model = load_model(trial)
     load_seconds = loading.lap()
-    runtime = runtime_factory(entry)(model, trial)
+    runtime = runtime_factory(get_runtime(trial.runtime))(model, trial)
     prepare_seconds = loading.lap()
     prompt = make_prompt(trial)
     with torch.inference_mode():
@@ -73,7 +72,7 @@ def measure(trial: Trial) -> WorkerReport:
         timings |= other_timers(runtime, trial, synchronize)
         profile = profile_of(runtime, trial)
     verdict = verdict_on(model, prompt, decoded, last_logits, trial)
-    probes = intervene(runtime, model, trial, entry, synchronize) if trial.probes else {}
+    probes = probes_of(runtime, model, trial, synchronize) if trial.probes else {}
     outcome, reason = outcome_of(verdict, timings["wall"], trial)
     return WorkerReport(
         outcome=outcome,
@@ -87,6 +86,7 @@ def measure(trial: Trial) -> WorkerReport:
             verdict=verdict,
             profile=profile,
             held_bytes=runtime.held_bytes(),
+            notes=notes_on(model),
         ),
         environment=describe_environment(trial.device, torch.get_num_threads(), before, after),
     )
@@ -174,26 +174,12 @@ def verdict_on(
     return judge(model, prompt, decoded, last_logits, trial.format)
 
 
-def intervene(
-    runtime: Any,
-    model: Any,
-    trial: Trial,
-    entry: RuntimeEntry,
-    synchronize: Callable[[], None],
+def probes_of(
+    runtime: Any, model: Any, trial: Trial, synchronize: Callable[[], None]
 ) -> dict[str, list[float]]:
-    """Samples of each intervention that can be made on this runtime."""
-    from decodegap.measure import interventions
+    from decodegap.measure.interventions import Bench, intervene
 
-    probes: dict[str, list[float]] = {}
-    if "twin" in entry.interventions:
-        probes |= interventions.host_twin(trial, runtime_factory(entry), synchronize)
-    if trial.device != "cpu":
-        return probes  # there the host hides what a step without some kernels would take
-    if "linears" in entry.interventions:
-        probes["linears"] = interventions.linears_alone(model, synchronize)
-    if "no_attention" in entry.interventions:
-        probes["no_attention"] = interventions.without_attention(runtime, synchronize)
-    return probes
+    return intervene(Bench(runtime=runtime, model=model, trial=trial, synchronize=synchronize))
 
 
 def outcome_of(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from decodegap.errors import BadCheckpoint
+from decodegap.errors import BadCheckpoint, Unavailable
 from decodegap.predict.model import ModelShape
 from decodegap.predict.tensors import parameter_tensors
 
@@ -47,8 +47,12 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _shapes(path: Path) -> Iterable[tuple[str, tuple[int, ...]]]:
-    from safetensors import SafetensorError, safe_open
-
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise Unavailable(
+            "reading a checkpoint needs safetensors: pip install 'decodegap[measure]'"
+        ) from None
     try:
         with safe_open(path, framework="numpy") as file:
             return [(name, tuple(file.get_slice(name).get_shape())) for name in file.keys()]  # noqa: SIM118

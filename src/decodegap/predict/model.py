@@ -6,6 +6,7 @@ config class in transformers where there is one that cannot change the bytes sil
 its absence is an error.
 """
 
+import math
 from typing import Any, Literal
 
 import msgspec
@@ -91,6 +92,10 @@ class _Family(msgspec.Struct, frozen=True, kw_only=True):
     windows: Literal["none", "config", "use_sliding_window", "layer_types"] = "none"
     default_window: int | None = None  # the config class's, where the file does not say
     norm_epsilon: float = 1e-6  # likewise
+    activation: str = "silu"  # likewise
+    rope_theta: float = 10000.0  # likewise
+    max_window_layers: int = 0  # likewise
+    query_scalar: float | None = None  # likewise
     attention_softcap: float | None = None  # likewise
     logit_softcap: float | None = None  # likewise
     scaled_embedding: bool = False
@@ -108,22 +113,26 @@ _GEMMA2_NORMS = (
 FAMILIES: dict[str, _Family] = {
     "llama": _Family(),
     "mistral": _Family(qkv_bias=False, windows="config", default_window=4096),
-    "qwen2": _Family(qkv_bias=True, windows="use_sliding_window"),
-    "qwen3": _Family(qk_norm="head", windows="use_sliding_window"),
-    "smollm3": _Family(tied_head=True, windows="use_sliding_window"),
+    "qwen2": _Family(qkv_bias=True, windows="use_sliding_window", max_window_layers=28),
+    "qwen3": _Family(qk_norm="head", windows="use_sliding_window", max_window_layers=28),
+    "smollm3": _Family(tied_head=True, windows="use_sliding_window", rope_theta=2e6),
     "phi3": _Family(qkv_bias=False, fused_projections=True, windows="config", norm_epsilon=1e-5),
     "olmo2": _Family(
         qk_norm="full",
         block_norms=("post_attention_layernorm", "post_feedforward_layernorm"),
         norm_epsilon=1e-5,
     ),
-    "gemma": _Family(norm_offset=1.0, tied_head=True, scaled_embedding=True),
+    "gemma": _Family(
+        norm_offset=1.0, tied_head=True, activation="gelu_pytorch_tanh", scaled_embedding=True
+    ),
     "gemma2": _Family(
         block_norms=_GEMMA2_NORMS,
         norm_offset=1.0,
         tied_head=True,
         windows="layer_types",
         default_window=4096,
+        activation="gelu_pytorch_tanh",
+        query_scalar=256.0,
         attention_softcap=50.0,
         logit_softcap=30.0,
         scaled_embedding=True,
@@ -135,10 +144,17 @@ FAMILIES: dict[str, _Family] = {
         tied_head=True,
         windows="layer_types",
         default_window=4096,
+        activation="gelu_pytorch_tanh",
+        query_scalar=256.0,
+        rope_theta=1e6,
         scaled_embedding=True,
     ),
     "mixtral": _Family(
-        qkv_bias=False, windows="config", expert_count_keys=("num_local_experts", "num_experts")
+        qkv_bias=False,
+        windows="config",
+        norm_epsilon=1e-5,
+        rope_theta=1e6,
+        expert_count_keys=("num_local_experts", "num_experts"),
     ),
     "qwen3_moe": _Family(
         qk_norm="head",
@@ -194,7 +210,7 @@ def _translate(read: "_Reader", family: _Family, architecture: str) -> ModelShap
         intermediate_size=read.size(family.expert_size_key if experts[0] else "intermediate_size"),
         vocab_size=read.size("vocab_size"),
         max_context=read.size("max_position_embeddings"),
-        rope=_rope(read, architecture),
+        rope=_rope(read, family),
         norm_epsilon=read.number("rms_norm_eps", default=family.norm_epsilon),
         tied_head=read.flag("tie_word_embeddings", default=family.tied_head),
         qkv_bias=attention_bias if family.qkv_bias is None else family.qkv_bias,
@@ -203,13 +219,13 @@ def _translate(read: "_Reader", family: _Family, architecture: str) -> ModelShap
         qk_norm=family.qk_norm,
         block_norms=family.block_norms,
         fused_projections=family.fused_projections,
-        activation=_activation(read),
+        activation=_activation(read, family),
         norm_offset=family.norm_offset,
         attention_windows=_windows(read, family, num_layers),
         rope_layers=_rope_layers(read, architecture, num_layers),
         attention_softcap=read.optional_number("attn_logit_softcapping", family.attention_softcap),
         logit_softcap=read.optional_number("final_logit_softcapping", family.logit_softcap),
-        attention_scale=_attention_scale(read),
+        attention_scale=_attention_scale(read, family),
         embedding_scale=hidden_size**0.5 if family.scaled_embedding else 1.0,
         num_experts=experts[0],
         num_active_experts=experts[1],
@@ -244,6 +260,15 @@ class _Reader:
             raise BadConfig(f"{self.name}: `{key}` = {value} is outside 1 … {limit}")
         return value
 
+    def count(self, key: str, absent: int) -> int:
+        """A whole number that may be zero."""
+        value = self.config.get(key)
+        if value is None:
+            return absent
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise BadConfig(f"{self.name}: `{key}` must be a whole number, not {value!r}")
+        return value
+
     def number(self, key: str, default: float) -> float:
         value = self.optional_number(key)
         return default if value is None else value
@@ -252,7 +277,8 @@ class _Reader:
         value = self.config.get(key, absent)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
             raise BadConfig(f"{self.name}: `{key}` must be a positive number, not {value!r}")
         return float(value)
 
@@ -308,15 +334,15 @@ def _refuse_mixed_layers(read: _Reader) -> None:
         )
 
 
-def _activation(read: _Reader) -> Activation:
-    name = read.get("hidden_activation") or read.get("hidden_act") or "silu"
-    if name not in _ACTIVATIONS:
+def _activation(read: _Reader, family: _Family) -> Activation:
+    name = read.get("hidden_activation") or read.get("hidden_act") or family.activation
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise BadConfig(f"{read.name}: activation {name!r} is unknown; known: silu, gelu (tanh)")
     return _ACTIVATIONS[name]
 
 
-def _attention_scale(read: _Reader) -> float | None:
-    scalar = read.optional_number("query_pre_attn_scalar")
+def _attention_scale(read: _Reader, family: _Family) -> float | None:
+    scalar = read.optional_number("query_pre_attn_scalar", family.query_scalar)
     return None if scalar is None else scalar**-0.5
 
 
@@ -329,8 +355,7 @@ def _windows(read: _Reader, family: _Family, num_layers: int) -> tuple[int | Non
         if not read.flag("use_sliding_window", default=False):
             return ()
         # Qwen: the first `max_window_layers` layers keep full attention.
-        first_full = read.get("max_window_layers")
-        num_full = 0 if first_full is None else min(int(first_full), num_layers)
+        num_full = min(read.count("max_window_layers", family.max_window_layers), num_layers)
         return (None,) * num_full + (window,) * (num_layers - num_full)
     if family.windows == "config":
         return (window,) * num_layers
@@ -365,17 +390,17 @@ def _rope_layers(read: _Reader, architecture: str, num_layers: int) -> tuple[boo
     return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
 
 
-def _rope(read: _Reader, architecture: str) -> Rope:
+def _rope(read: _Reader, family: _Family) -> Rope:
     """From `rope_parameters` (transformers 5) or `rope_theta` + `rope_scaling` (4 and older)."""
     parameters = read.get("rope_parameters") or read.get("rope_scaling") or {}
+    if isinstance(parameters, dict) and "full_attention" in parameters:
+        parameters = parameters["full_attention"]  # one table per layer type: Gemma 3
     if not isinstance(parameters, dict):
         raise BadConfig(f"{read.name}: `rope_parameters` must be a table, not {parameters!r}")
-    if "full_attention" in parameters:  # one table per layer type: Gemma 3
-        parameters = parameters["full_attention"]
     inner = _Reader(parameters, read.name)
     theta = inner.optional_number("rope_theta") or read.optional_number("rope_theta")
     return Rope(
-        theta=10000.0 if theta is None else theta,
+        theta=family.rope_theta if theta is None else theta,
         kind=str(parameters.get("rope_type") or parameters.get("type") or "default"),
         factor=inner.number("factor", 1.0),
         low_frequency_factor=inner.number("low_freq_factor", 1.0),

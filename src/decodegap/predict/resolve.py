@@ -77,7 +77,7 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     """
     try:
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadConfig(f"{where} is not JSON ({error}); take the model's config.json") from None
     if not isinstance(config, dict):
         raise BadConfig(f"{where} holds a {type(config).__name__}, not a table of settings")

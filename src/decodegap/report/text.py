@@ -180,7 +180,11 @@ def _ratio(value: float | None) -> str:
 def _account_view(cell: Cell) -> list[RenderableType]:
     if cell.account is None:
         return []
-    return [account_view(cell.account, cell.summary.key.context), Text()]
+    view = account_view(cell.account, cell.summary.key.context)
+    notes = {
+        note: None for r in cell.summary.records if r.measurement for note in r.measurement.notes
+    }
+    return [view, *(Text(f"  {note}", style="dim") for note in notes), Text()]
 
 
 def account_view(account: Account, context: int) -> Group:
@@ -198,7 +202,7 @@ def account_view(account: Account, context: int) -> Group:
         share = seconds / account.step
         table.add_row(name, format_seconds(seconds), f"{share:.1%}", _bar(share), basis)
     table.add_row("step", format_seconds(account.step), "100.0%", "", "median of trial medians")
-    notes = (Text(f"  {note}", style="dim") for note in account.notes)
+    notes = [Text(f"  {note}", style="dim") for note in account.notes]
     return Group(Text(heading, style="bold"), table, *notes)
 
 

@@ -4,19 +4,22 @@ Each step concatenates the new keys and values to the cache, a copy of all that 
 a KV length no step has had before.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import transformers
 
 from decodegap.measure.runtimes.hf_model import cache_argument, held_bytes
+from decodegap.measure.runtimes.sdpa import Attention, attention_of
 from decodegap.record import Trial
 
 
 class HfEager:
     """A plain forward with a `DynamicCache`."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, attention: Attention = nullcontext) -> None:
         self.model = model
+        self._attention = attention
         self.cache = transformers.DynamicCache(config=model.config)
         self._cache_argument = cache_argument(model)
         self._last_logits: Any = None
@@ -35,10 +38,13 @@ class HfEager:
         return held_bytes(self.model, self.cache)
 
     def _forward(self, ids: Any, **options: Any) -> None:
-        output = self.model(ids, use_cache=True, **{self._cache_argument: self.cache}, **options)
+        with self._attention():
+            output = self.model(
+                ids, use_cache=True, **{self._cache_argument: self.cache}, **options
+            )
         self._last_logits = output.logits
         self.token = output.logits[:, -1:].argmax(-1)
 
 
 def load(model: Any, trial: Trial) -> HfEager:
-    return HfEager(model)
+    return HfEager(model, attention_of(trial, model))

@@ -11,6 +11,7 @@ import torch
 
 from decodegap.errors import Unavailable
 from decodegap.measure.runtimes.hf_static import HfStatic, num_positions
+from decodegap.measure.runtimes.sdpa import attention_of
 from decodegap.record import Trial
 
 _WARMUP_STEPS = 3
@@ -72,4 +73,4 @@ def load(model: Any, trial: Trial) -> HfGraph:
             f"hf-graph cannot replay a sliding window of {min(windows)} at context "
             f"{trial.context}: transformers advances it on the host; use hf-static"
         )
-    return HfGraph(HfStatic(model, num_positions(trial)))
+    return HfGraph(HfStatic(model, num_positions(trial), attention_of(trial, model)))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers.initialization import no_init_weights
 
 from decodegap.errors import BadCheckpoint, BadConfig
@@ -58,7 +59,7 @@ def synthetic_model(config: Any, dtype: torch.dtype, device: str, seed: int) -> 
     """
     with no_init_weights(), torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(
-            copy.deepcopy(config), dtype=dtype, attn_implementation="sdpa"
+            copy.deepcopy(config), dtype=dtype, attn_implementation=attention_of_model(config)
         )
     model.tie_weights()
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -78,11 +79,11 @@ def _from_checkpoint(trial: Trial, config: Any) -> Any:
             trial.folder,
             config=config,
             dtype=DTYPES[trial.format],
-            attn_implementation="sdpa",
+            attn_implementation=attention_of_model(config),
             local_files_only=True,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadCheckpoint(f"cannot load {trial.folder}: {reason}") from None
     missing = sorted(report["missing_keys"])
@@ -92,6 +93,19 @@ def _from_checkpoint(trial: Trial, config: Any) -> Any:
             "download the checkpoint again"
         )
     return model.to(trial.device)
+
+
+def attention_of_model(config: Any) -> str:
+    """transformers' name of the attention that is run: SDPA, as the reference study's, but for
+    models that cap their scores, which SDPA cannot do."""
+    return "sdpa" if getattr(config, "attn_logit_softcapping", None) is None else "eager"
+
+
+def notes_on(model: Any) -> tuple[str, ...]:
+    """What ran otherwise than a reader would expect."""
+    if model.config._attn_implementation == "sdpa":
+        return ()
+    return ("attention ran eager, not SDPA: the model caps its scores",)
 
 
 def cache_argument(model: Any) -> str:

@@ -4,12 +4,14 @@ Attention then reads the whole allocated length under a mask, filled or not. Its
 same every step, which is what lets `hf-graph` capture the very same kernels.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 import transformers
 
 from decodegap.measure.runtimes.hf_model import cache_argument, held_bytes
+from decodegap.measure.runtimes.sdpa import Attention, attention_of
 from decodegap.record import Trial
 
 # Positions for the steps after the timed ones: other timers, profiler, interventions. Few, since
@@ -20,14 +22,15 @@ SPARE_POSITIONS = 64
 class HfStatic:
     """A forward with a `StaticCache`; token, position and logits live in tensors that stay."""
 
-    def __init__(self, model: Any, num_positions: int) -> None:
+    def __init__(self, model: Any, num_positions: int, attention: Attention = nullcontext) -> None:
         self.model = model
+        self._attention = attention
         self.cache = transformers.StaticCache(config=model.config, max_cache_len=num_positions)
         self._cache_argument = cache_argument(model)
         device = model.device
         self.token = torch.zeros(1, 1, dtype=torch.long, device=device)
         self.position = torch.zeros(1, 1, dtype=torch.long, device=device)
-        self._last_logits = torch.zeros(model.config.vocab_size, dtype=model.dtype, device=device)
+        self.last_logits = torch.zeros(model.config.vocab_size, dtype=model.dtype, device=device)
 
     def prefill(self, prompt: Any) -> None:
         positions = torch.arange(prompt.shape[1], device=prompt.device)[None]
@@ -39,16 +42,17 @@ class HfStatic:
         self.position.add_(1)
 
     def logits(self) -> Any:
-        return self._last_logits
+        return self.last_logits
 
     def held_bytes(self) -> dict[str, int]:
         return held_bytes(self.model, self.cache)
 
     def _forward(self, ids: Any, positions: Any, **options: Any) -> None:
-        output = self.model(
-            ids, position_ids=positions, **{self._cache_argument: self.cache}, **options
-        )
-        self._last_logits.copy_(output.logits[0, -1])
+        with self._attention():
+            output = self.model(
+                ids, position_ids=positions, **{self._cache_argument: self.cache}, **options
+            )
+        self.last_logits.copy_(output.logits[0, -1])
         self.token.copy_(output.logits[:, -1:].argmax(-1))
 
 
@@ -58,4 +62,4 @@ def num_positions(trial: Trial) -> int:
 
 
 def load(model: Any, trial: Trial) -> HfStatic:
-    return HfStatic(model, num_positions(trial))
+    return HfStatic(model, num_positions(trial), attention_of(trial, model))

@@ -34,7 +34,9 @@ class Runtime(Protocol):
 
 class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the registry. `module` is imported in the worker, when the runtime is chosen;
-    `interventions` are those of `interventions.py` that can be made on it."""
+    `interventions` are those of `interventions.py` that can be made on it; `options` are what may
+    follow the name (`hf-eager?sdpa=flash`), each with its values, the default first. `default_on`
+    are the kinds of device where it runs without being named."""
 
     name: str
     title: str
@@ -43,7 +45,28 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...]
     interventions: tuple[str, ...]
     needs_gpu: bool = False
+    options: dict[str, tuple[str, ...]] = {}
+    default_on: tuple[str, ...] = ("cpu", "cuda")
 
+
+class RuntimeSpec(msgspec.Struct, frozen=True):
+    """A runtime as asked for: its row and the options given that are not the default."""
+
+    entry: RuntimeEntry
+    options: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """The one spelling of it: options in the order of their names, defaults left out."""
+        given = "&".join(f"{key}={value}" for key, value in sorted(self.options.items()))
+        return f"{self.entry.name}?{given}" if given else self.entry.name
+
+    def option(self, name: str) -> str:
+        return self.options.get(name, self.entry.options[name][0])
+
+
+# Which of torch's attention kernels a transformers model may take (`sdpa.py`).
+_SDPA: dict[str, tuple[str, ...]] = {"sdpa": ("auto", "flash", "efficient", "cudnn", "math")}
 
 RUNTIMES: dict[str, RuntimeEntry] = {
     entry.name: entry
@@ -55,6 +78,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             formats=("bf16", "fp16", "fp32"),
             packages=("torch", "transformers"),
             interventions=("twin", "linears", "no_attention"),
+            options=_SDPA,
         ),
         RuntimeEntry(
             name="hf-static",
@@ -63,6 +87,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             formats=("bf16", "fp16", "fp32"),
             packages=("torch", "transformers"),
             interventions=("twin", "linears", "no_attention"),
+            options=_SDPA,
         ),
         RuntimeEntry(
             name="hf-graph",
@@ -73,21 +98,82 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             # A captured graph cannot be changed from outside; its twin is captured anew.
             interventions=("twin",),
             needs_gpu=True,
+            options=_SDPA,
+        ),
+        RuntimeEntry(
+            name="hf-compile",
+            title="transformers, static cache, the step compiled by torch (reduce-overhead)",
+            module="decodegap.measure.runtimes.hf_compile",
+            formats=("bf16", "fp16", "fp32"),
+            packages=("torch", "transformers"),
+            # A compiled step cannot be changed from outside, and its twin would compile for as
+            # long again.
+            interventions=(),
+            options=_SDPA,
+            default_on=(),  # the better part of a minute of compiling a trial
+        ),
+        RuntimeEntry(
+            name="engine",
+            title="decodegap's own: one graph of Triton kernels; on a CPU its plain torch form",
+            module="decodegap.measure.runtimes.engine",
+            formats=("bf16", "fp16", "fp32"),
+            packages=("torch", "transformers"),
+            interventions=("ops",),
+            default_on=("cuda",),  # the reference is there to be right, not to be fast
         ),
     )
 }
 
 
-def get_runtime(name: str) -> RuntimeEntry:
-    """Look a runtime up.
+def parse_runtime(text: str) -> RuntimeSpec:
+    """Read a runtime's name and options, `NAME` or `NAME?OPTION=VALUE&…`.
+
+    Raises:
+        UnknownRuntime: no such runtime, option or value, with those there are.
+    """
+    name, _, query = text.partition("?")
+    entry = RUNTIMES.get(name)
+    if entry is None:
+        raise UnknownRuntime(f"unknown runtime {name!r}: {nearest(name, RUNTIMES)}")
+    options: dict[str, str] = {}
+    for part in query.split("&") if "?" in text else []:
+        key, _, value = part.partition("=")
+        _check_option(entry, key, value, text)
+        if options.setdefault(key, value) != value:
+            raise UnknownRuntime(f"{text!r} gives {key} twice; give it once")
+    return RuntimeSpec(
+        entry, {key: value for key, value in options.items() if value != entry.options[key][0]}
+    )
+
+
+def _check_option(entry: RuntimeEntry, key: str, value: str, text: str) -> None:
+    if not entry.options:
+        raise UnknownRuntime(f"{text!r}: {entry.name} has no options; leave out what follows `?`")
+    if key not in entry.options:
+        known = ", ".join(entry.options)
+        raise UnknownRuntime(f"{text!r}: {entry.name} has no option {key!r}; it has {known}")
+    if value not in entry.options[key]:
+        known = ", ".join(entry.options[key])
+        raise UnknownRuntime(f"{text!r}: {key} is none of {known}")
+
+
+def default_runtimes(fmt: str, torch_device: str) -> list[str]:
+    """The runtimes that run when none is named, for weights stored as `fmt`."""
+    kind = torch_device.partition(":")[0]
+    return [
+        name
+        for name, entry in RUNTIMES.items()
+        if kind in entry.default_on and fmt in entry.formats
+    ]
+
+
+def get_runtime(text: str) -> RuntimeEntry:
+    """Look a runtime up, with or without options.
 
     Raises:
         UnknownRuntime: with the nearest names.
     """
-    found = RUNTIMES.get(name)
-    if found is None:
-        raise UnknownRuntime(f"unknown runtime {name!r}: {nearest(name, RUNTIMES)}")
-    return found
+    return parse_runtime(text).entry
 
 
 def why_unavailable(entry: RuntimeEntry, torch_device: str) -> str | None:

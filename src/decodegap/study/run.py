@@ -1,0 +1,100 @@
+"""Running a study's trials on this machine: what is left, in order, until it is done."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from decodegap.errors import DoesNotFit
+from decodegap.measure.bandwidth import reachable_bandwidth
+from decodegap.measure.machine import list_gpus
+from decodegap.measure.session import StoredRecord, not_started, run_one
+from decodegap.measure.trial import check_fits
+from decodegap.predict.formats import get_format
+from decodegap.record import Record, Trial
+from decodegap.study.cells import name_here
+from decodegap.study.folder import store
+from decodegap.study.matrix import Planned, StudyPlan
+
+_SAME_FAILURES_TO_SETTLE = 2
+# How they end says something of the moment, not of the cell: a resumed study may try them again.
+PASSING_OUTCOMES = frozenset({"crash", "timeout"})
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What a study still has to do here. `elsewhere` are for devices this machine has not."""
+
+    here: tuple[Planned, ...]
+    elsewhere: tuple[Planned, ...]
+    num_finished: int
+
+
+def devices_here() -> dict[str, str]:
+    """Torch's name of each kind of device on this machine, by its catalogue name. Of several alike
+    the first: trials run one at a time."""
+    found = {"cpu": "cpu"}
+    for index in range(len(list_gpus())):
+        found.setdefault(name_here(f"cuda:{index}"), f"cuda:{index}")
+    return found
+
+
+def work_left(
+    plan: StudyPlan, records: Sequence[Record], devices: dict[str, str], retry: bool = False
+) -> Work:
+    """Trials without a record. With `retry`, also those that crashed or ran out of time."""
+    finished = {
+        record.trial.identity
+        for record in records
+        if not (retry and record.outcome in PASSING_OUTCOMES)
+    }
+    left = [one for one in plan.trials if one.trial.identity not in finished]
+    return Work(
+        here=tuple(one for one in left if one.device in devices),
+        elsewhere=tuple(one for one in left if one.device not in devices),
+        num_finished=len(plan.trials) - len(left),
+    )
+
+
+def run_study(
+    trials: Sequence[Planned],
+    records: Sequence[Record],
+    folder: Path,
+    launch: Callable[[Planned], Record],
+) -> Iterator[StoredRecord]:
+    """Run and store, one at a time. A cell that has ended twice in the same way without a time is
+    settled: its other trials are not run."""
+    seen = list(records)
+    for planned in trials:
+        if settled(planned.trial, seen):
+            continue
+        record = launch(planned)
+        seen.append(record)
+        yield StoredRecord(record, store(record, folder))
+
+
+def settled(trial: Trial, records: Sequence[Record]) -> bool:
+    """Whether all trials of this cell, or of this arm, have failed alike, and more than once."""
+    alike = [record for record in records if _cell(record.trial) == _cell(trial)]
+    outcomes = {record.outcome for record in alike}
+    same_failure = len(outcomes) == 1 and not outcomes & {"ok", *PASSING_OUTCOMES}
+    return same_failure and len(alike) >= _SAME_FAILURES_TO_SETTLE
+
+
+def _cell(trial: Trial) -> tuple[object, ...]:
+    arm = None if trial.arm is None else trial.arm.name
+    return trial.run, trial.runtime, trial.context, arm
+
+
+def launch_here(planned: Planned, devices: dict[str, str]) -> Record:
+    """Run a trial on this machine's device of its kind."""
+    torch_device = devices[planned.device]
+    trial = msgspec.structs.replace(
+        planned.trial,
+        device=torch_device,
+        reachable_bytes_per_second=reachable_bandwidth(torch_device).bytes_per_second,
+    )
+    try:
+        check_fits(trial.shape, trial.context, get_format(trial.format), torch_device)
+    except DoesNotFit as error:
+        return not_started(trial, "oom", f"not started: {error}")
+    return run_one(trial)

@@ -1,0 +1,118 @@
+"""A study before it runs: what it will do and about how long that takes."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from decodegap.measure.runtimes.registry import get_runtime
+from decodegap.predict.catalogue import catalogue_devices
+from decodegap.predict.formats import get_format
+from decodegap.predict.traffic import held_bytes
+from decodegap.record import Record, Trial
+from decodegap.study.folder import Stored
+from decodegap.study.matrix import Planned, StudyPlan
+from decodegap.study.run import Work
+
+# For a trial none like which has run: a start of torch and transformers, weights made or read, and
+# each step (warm-up, timed, profiled, probed) at a fifth of what memory allows. Within a factor of
+# two of what was seen on an H200 and a two-core host.
+_START_SECONDS = 6.0
+_LOAD_BYTES_PER_SECOND = 1.5e9
+_COMPILE_SECONDS = 40.0
+_OTHER_STEPS = 20
+_SHARE_OF_BANDWIDTH = 0.2
+_CPU_BYTES_PER_SECOND = 20e9
+
+
+def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
+    """The matrix, the comparisons and their predictions, what is done, what is left."""
+    study = plan.study
+    lines = [f"study {study.name} ({plan.sha256[:12]}){': ' if study.title else ''}{study.title}"]
+    if plan.num_cells:
+        each = _count(study.protocol.num_trials, "trial")
+        lines.append(f"{_count(plan.num_cells, 'cell')}, {each} each")
+    lines += [_comparison_words(plan, table.name) for table in study.compare]
+    if plan.num_excluded:
+        reasons = "; ".join(exclusion.reason for exclusion in study.exclude)
+        lines.append(f"excluded: {_count(plan.num_excluded, 'cell')} ({reasons})")
+    if plan.not_taken:
+        pairs = {f"{cell.runtime} × {cell.format}" for cell in plan.not_taken}
+        lines.append(f"not measured, the runtime does not take the format: {_list(pairs)}")
+    lines.append(
+        f"{_count(len(plan.trials), 'trial')}, each a fresh process; {work.num_finished} finished"
+    )
+    if work.elsewhere:
+        devices = Counter(planned.device for planned in work.elsewhere)
+        counted = ", ".join(f"{name} {count}" for name, count in devices.items())
+        lines.append(f"for devices not here (run the same file there, or --ray): {counted}")
+    if stored.gone:
+        lines.append(f"records deleted since: {len(stored.gone)}; their trials run again")
+    if work.here:
+        seconds = sum(estimate_seconds(one, stored.records) for one in work.here)
+        lines.append(f"to run here: {_count(len(work.here), 'trial')}, about {duration(seconds)}")
+    return "\n".join(lines)
+
+
+def _comparison_words(plan: StudyPlan, name: str) -> str:
+    table = next(table for table in plan.study.compare if table.name == name)
+    own = [one for one in plan.trials if _arm_name(one.trial) == name]
+    num_cells = len({one.trial.run for one in own})
+    said = "" if table.predict is None else f", predicted: {table.predict}"
+    return (
+        f"compare {name}: {table.a} against {table.b}, {table.num_pairs} pairs in "
+        f"{_count(num_cells, 'cell')}{said}"
+    )
+
+
+def _arm_name(trial: Trial) -> str | None:
+    return None if trial.arm is None else trial.arm.comparison
+
+
+def estimate_seconds(planned: Planned, records: Iterable[Record]) -> float:
+    """About how long a trial takes: as long as those of its model and runtime did, else by its
+    bytes."""
+    trial = planned.trial
+    alike = [
+        record.seconds
+        for record in records
+        if record.trial.shape.name == trial.shape.name
+        and record.trial.runtime == trial.runtime
+        and record.wall_samples
+    ]
+    return median(alike) if alike else _guess_seconds(planned)
+
+
+def _guess_seconds(planned: Planned) -> float:
+    trial = planned.trial
+    weights = held_bytes(trial.shape, trial.context, get_format(trial.format))
+    row = catalogue_devices().get(planned.device)
+    bandwidth = row.bandwidth_bytes_per_second if row is not None else None
+    step = weights / (_SHARE_OF_BANDWIDTH * (bandwidth or _CPU_BYTES_PER_SECOND))
+    num_steps = trial.num_warmup + trial.num_steps + _OTHER_STEPS
+    compiling = _COMPILE_SECONDS if get_runtime(trial.runtime).name == "hf-compile" else 0.0
+    return _START_SECONDS + weights / _LOAD_BYTES_PER_SECOND + num_steps * step + compiling
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def doing(work: Sequence[Planned], done: int) -> str:
+    """The trial that comes after so many, for a progress line."""
+    if done >= len(work):
+        return "done"
+    trial = work[done].trial
+    arm = "" if trial.arm is None else f" {trial.arm.name}"
+    return f"{trial.shape.name}, {trial.runtime}{arm}, context {trial.context}"

@@ -1,0 +1,293 @@
+"""The account closes: its parts and the residual are the step, whatever was measured. And where the
+causes are known beforehand, it names them."""
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import make_gpu_record, make_profile, make_record, make_trial
+from decodegap.explain.account import Account, account_for
+from decodegap.explain.part import (
+    ATTENTION,
+    FLOOR,
+    GAPS,
+    HOST,
+    LAUNCH,
+    LINEAR,
+    SYNCHRONISE,
+)
+from decodegap.explain.result import device_of, read_result
+from decodegap.explain.summary import summarise
+from decodegap.measure import worker
+from decodegap.predict.formats import get_format
+from decodegap.predict.traffic import step_traffic
+
+GEMM, FLASH, CAT, MUL = "nvjet_gemm", "flash_fwd_kernel", "CatArrayBatchedCopy", "mul_kernel"
+PROBES = ("linears", "no_attention", "twin", "twin_linears")
+
+seconds = st.floats(1e-7, 1.0)
+maybe_seconds = st.none() | seconds
+
+
+def assert_closes(account: Account) -> None:
+    values = [*(part.seconds for part in account.parts), account.residual]
+    largest = max(map(abs, [*values, account.step]))
+    assert math.fsum(values) == pytest.approx(account.step, abs=1e-13 * largest)
+    assert account.parts[0].name == FLOOR
+    names = [part.name for part in account.parts]
+    assert len(set(names)) == len(names)
+
+
+def summary_of(*records):
+    return summarise(records, device_of(records))
+
+
+def parts_of(account: Account) -> dict[str, float]:
+    return {part.name: part.seconds for part in account.parts}
+
+
+def bytes_of(record) -> tuple[int, int]:
+    """(all but the cache's, the cache's) of a record's step."""
+    trial = record.trial
+    flows = step_traffic(trial.shape, trial.context, get_format(trial.format)).flows
+    cache = sum(flow.bytes for flow in flows if flow.tensor.startswith("kv_cache"))
+    return sum(flow.bytes for flow in flows) - cache, cache
+
+
+# On a CPU
+
+
+@given(seconds, st.fixed_dictionaries(dict.fromkeys(PROBES, maybe_seconds)))
+def test_a_cpu_account_closes_whatever_was_probed(step, probes):
+    given_probes = {name: [value] for name, value in probes.items() if value is not None}
+    account = account_for(summary_of(make_record([step], probes=given_probes)), {})
+    assert_closes(account)
+    assert account.step == step
+
+
+def test_a_cpu_account_of_known_causes():
+    """At 50 GB/s: linears take 2 ms above their bytes, attention 1, the host 3, the rest 4."""
+    weights, cache = (num_bytes / 50e9 for num_bytes in bytes_of(make_record()))
+    linears, attention, host, rest = weights + 2e-3, cache + 1e-3, 3e-3, 4e-3
+    step = linears + attention + host + rest
+    probes = {
+        "linears": [linears],
+        "no_attention": [step - attention],
+        "twin": [host + 0.5e-3],
+        "twin_linears": [0.5e-3],
+    }
+    account = account_for(summary_of(make_record([step], probes=probes)), {})
+    assert parts_of(account) == {
+        FLOOR: pytest.approx(weights + cache),
+        LINEAR: pytest.approx(2e-3),
+        ATTENTION: pytest.approx(1e-3),
+        HOST: pytest.approx(3e-3),
+    }
+    assert account.residual == pytest.approx(4e-3)
+    assert account.notes == ()
+
+
+def test_what_was_not_probed_stays_in_the_residual_and_is_said():
+    account = account_for(summary_of(make_record([0.01])), {})
+    assert list(parts_of(account)) == [FLOOR]
+    assert account.residual == pytest.approx(0.01 - parts_of(account)[FLOOR])
+    assert len(account.notes) == 1
+
+
+def test_without_a_reachable_floor_there_is_no_account():
+    record = make_record(trial=make_trial())
+    assert account_for(summary_of(record), {}) is None
+
+
+@pytest.mark.parametrize("runtime", ["hf-eager", "hf-static"])
+def test_an_account_of_a_real_cpu_trial_closes_and_has_every_part(runtime):
+    trial = make_trial(runtime=runtime, num_steps=5, probes=True, reachable_bytes_per_second=50e9)
+    report = worker.report_on(trial)
+    record = msgspec.structs.replace(
+        make_record(trial=trial),
+        measurement=report.measurement,
+        environment=report.environment,
+        outcome=report.outcome,
+    )
+    (cell,) = read_result([record]).cells
+    assert_closes(cell.account)
+    assert list(parts_of(cell.account)) == [FLOOR, LINEAR, ATTENTION, HOST]
+
+
+# On a GPU
+
+
+def profiled(runtime: str, step: float, kernels: dict[str, float], busy: float, replay=None):
+    timings = {} if replay is None else {"back_to_back": [replay]}
+    profile = make_profile(kernels, busy=busy, wall=2 * step)
+    return make_gpu_record([step], runtime=runtime, timings=timings, profile=profile)
+
+
+def accounts(*records) -> dict[str, Account]:
+    return {cell.summary.key.runtime: cell.account for cell in read_result(records).cells}
+
+
+@st.composite
+def gpu_records(draw, runtime):
+    names = draw(st.lists(st.sampled_from([GEMM, FLASH, CAT, MUL]), unique=True))
+    kernels = {name: draw(seconds) for name in names}
+    record = profiled(runtime, draw(seconds), kernels, draw(seconds), draw(maybe_seconds))
+    if draw(st.integers(0, 3)) == 0:
+        measurement = msgspec.structs.replace(record.measurement, profile=None)
+        record = msgspec.structs.replace(record, measurement=measurement)
+    return record
+
+
+@given(
+    eager=st.none() | gpu_records("hf-eager"),
+    static=st.none() | gpu_records("hf-static"),
+    graph=st.none() | gpu_records("hf-graph"),
+)
+def test_gpu_accounts_close_whatever_ran_beside(eager, static, graph):
+    records = [record for record in (eager, static, graph) if record is not None]
+    for account in accounts(*records).values():
+        assert_closes(account)
+
+
+WEIGHTS, CACHE = (num_bytes / 4.5e12 for num_bytes in bytes_of(make_gpu_record()))
+STATIC_KERNELS = {GEMM: WEIGHTS + 5e-3, FLASH: CACHE + 2e-3, MUL: 1e-3}
+EAGER_KERNELS = {**STATIC_KERNELS, CAT: 3e-3}
+BUSY_STATIC, BUSY_EAGER = sum(STATIC_KERNELS.values()), sum(EAGER_KERNELS.values())
+GAP, WAIT, LAUNCHES, HOST_WORK = 0.4e-3, 0.1e-3, 6e-3, 20e-3
+REPLAY = BUSY_STATIC + GAP
+GRAPH_STEP = REPLAY + WAIT
+STATIC_STEP = GRAPH_STEP + LAUNCHES
+EAGER_STEP = STATIC_STEP + (BUSY_EAGER - BUSY_STATIC) + HOST_WORK
+
+GRAPH = profiled("hf-graph", GRAPH_STEP, STATIC_KERNELS, BUSY_STATIC, REPLAY)
+STATIC = profiled("hf-static", STATIC_STEP, STATIC_KERNELS, BUSY_STATIC, STATIC_STEP)
+EAGER = profiled("hf-eager", EAGER_STEP, EAGER_KERNELS, BUSY_EAGER, EAGER_STEP)
+
+KERNEL_PARTS = {
+    FLOOR: WEIGHTS + CACHE,
+    LINEAR: 5e-3,
+    ATTENTION: 2e-3,
+    "norms and elementwise (kernels)": 1e-3,
+}
+REPLAY_PARTS = {GAPS: GAP, SYNCHRONISE: WAIT}
+KNOWN = {
+    "hf-graph": {**KERNEL_PARTS, **REPLAY_PARTS},
+    "hf-static": {**KERNEL_PARTS, **REPLAY_PARTS, LAUNCH: LAUNCHES},
+    "hf-eager": {
+        **KERNEL_PARTS,
+        **REPLAY_PARTS,
+        "cache copies (kernels)": 3e-3,
+        LAUNCH: LAUNCHES,
+        HOST: HOST_WORK,
+    },
+}
+
+
+@pytest.mark.parametrize("runtime", KNOWN)
+def test_gpu_accounts_of_known_causes(runtime):
+    account = accounts(EAGER, STATIC, GRAPH)[runtime]
+    assert parts_of(account) == pytest.approx(KNOWN[runtime])
+    assert account.residual == pytest.approx(0, abs=1e-12)
+
+
+def test_alone_a_runtime_keeps_what_only_others_can_tell_apart():
+    account = accounts(STATIC)["hf-static"]
+    assert parts_of(account) == pytest.approx(KERNEL_PARTS)
+    assert account.residual == pytest.approx(GAP + WAIT + LAUNCHES)
+    assert "not separated" in account.residual_name
+    assert any("run hf-static and hf-graph beside it" in note for note in account.notes)
+
+
+def test_eager_beside_the_graph_alone_is_not_split_further():
+    """Without hf-static, launching and host work cannot be told apart."""
+    account = accounts(EAGER, GRAPH)["hf-eager"]
+    assert {LAUNCH, HOST}.isdisjoint(parts_of(account))
+    assert any("run hf-static and hf-graph beside it" in note for note in account.notes)
+
+
+def test_the_graph_needs_nobody():
+    assert parts_of(accounts(GRAPH)["hf-graph"]) == pytest.approx(KNOWN["hf-graph"])
+
+
+def test_it_is_said_whether_the_same_kernels_ran():
+    (note,) = [n for n in accounts(STATIC, GRAPH)["hf-static"].notes if "same kernels" in n]
+    assert "launch the same kernels, equally often" in note
+    other = profiled("hf-graph", GRAPH_STEP, {GEMM: 1e-3}, 1e-3, REPLAY)
+    (note,) = [n for n in accounts(STATIC, other)["hf-static"].notes if "same kernels" in n]
+    assert "do not launch the same kernels" in note
+
+
+def test_the_profiler_s_inflation_is_said():
+    notes = " ".join(accounts(GRAPH)["hf-graph"].notes)
+    assert "2.00× as long" in notes
+    assert "3 kernels a step" in notes
+
+
+def test_another_context_or_run_is_not_the_other_arm():
+    other = msgspec.structs.replace(GRAPH.trial, context=17)
+    account = accounts(STATIC, msgspec.structs.replace(GRAPH, trial=other))["hf-static"]
+    assert LAUNCH not in parts_of(account)
+
+
+def test_without_a_profile_nothing_is_split():
+    account = accounts(make_gpu_record([0.01]))["hf-eager"]
+    assert list(parts_of(account)) == [FLOOR]
+    assert account.residual_name == "not split"
+
+
+# The engine: each op left out in turn
+
+
+OPS = ("embed", "norm_qkv", "attend", "o_residual", "norm_gate_up", "down_residual", "head")
+
+
+@given(
+    st.sampled_from(["without_", "replay_without_"]),
+    seconds,
+    st.dictionaries(st.sampled_from((*OPS, "nothing")), seconds, min_size=1),
+    maybe_seconds,
+)
+def test_an_engine_account_closes(prefix, step, without, replay):
+    probes = {f"{prefix}{op}": [value] for op, value in without.items()}
+    timings = {} if replay is None else {"back_to_back": [replay]}
+    account = account_for(summary_of(make_gpu_record([step], probes=probes, timings=timings)), {})
+    assert_closes(account)
+
+
+def test_an_op_costs_what_replays_gain_without_it():
+    """A step of 10 ms, 9 ms back to back, 2 ms of them the attention's: those of its bytes come
+    off, and the wait is what the replays leave."""
+    probes = {"replay_without_nothing": [0.009], "replay_without_attend": [0.007]}
+    record = make_gpu_record([0.010], probes=probes, timings={"back_to_back": [0.009]})
+    summary = summary_of(record)
+    parts = parts_of(account_for(summary, {}))
+    kv_seconds = summary.traffic.bytes_by_op()["attend"] / 4.5e12
+    assert parts["attend above its bytes"] == pytest.approx(0.002 - kv_seconds)
+    assert parts[SYNCHRONISE] == pytest.approx(0.001)
+
+
+def test_waited_for_ops_without_a_whole_step_are_said_to_read_low():
+    record = make_gpu_record([0.010], probes={"without_attend": [0.009]})
+    account = account_for(summary_of(record), {})
+    assert "read too low" in account.notes[0]
+
+
+# The records that ship
+
+
+def test_accounts_of_the_records_that_ship_close():
+    from pathlib import Path
+
+    from decodegap.explain.result import group_by_run
+    from decodegap.record import read_folder
+
+    records, _ = read_folder(Path(__file__).parents[2] / "results")
+    found = [
+        cell.account for run in group_by_run(records).values() for cell in read_result(run).cells
+    ]
+    assert found
+    for account in found:
+        assert_closes(account)

@@ -1,0 +1,5 @@
+"""Hangs before it reads its job."""
+
+import time
+
+time.sleep(4)

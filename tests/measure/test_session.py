@@ -1,0 +1,68 @@
+"""A run stores each record before it starts the next trial, and keeps what is finished."""
+
+import pytest
+
+from builders import make_record, make_trial
+from decodegap.errors import OutputFolder
+from decodegap.measure import session
+from decodegap.measure.session import run_one, run_trials
+from decodegap.record import read_folder, read_record
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Trials that were really run, in order; each takes no time."""
+    trials = []
+
+    def run(trial):
+        trials.append(trial)
+        return make_record(trial=trial, minute=len(trials))
+
+    monkeypatch.setattr(session, "run_trial", run)
+    return trials
+
+
+def test_each_record_is_stored_before_the_next_trial_starts(tmp_path, ran):
+    trials = [make_trial(order=order) for order in range(3)]
+    for number, stored in enumerate(run_trials(trials, tmp_path), start=1):
+        assert len(ran) == number
+        assert len(list(tmp_path.iterdir())) == number
+        assert read_record(stored.path) == stored.record
+    assert [record.trial.order for record in read_folder(tmp_path)[0]] == [0, 1, 2]
+
+
+def test_what_stops_a_run_leaves_the_finished_records(tmp_path, ran, monkeypatch):
+    def interrupted(trial):
+        if trial.order == 2:
+            raise KeyboardInterrupt
+        return make_record(trial=trial)
+
+    monkeypatch.setattr(session, "run_trial", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(run_trials([make_trial(order=order) for order in range(4)], tmp_path))
+    assert sorted(record.trial.order for record in read_folder(tmp_path)[0]) == [0, 1]
+
+
+def test_a_folder_that_goes_away_stops_the_run(tmp_path, ran):
+    trials = [make_trial(order=order) for order in range(3)]
+    with pytest.raises(OutputFolder):
+        list(run_trials(trials, tmp_path / "gone"))
+    assert len(ran) == 1
+
+
+def test_a_runtime_that_cannot_run_here_costs_no_process(ran):
+    record = run_one(make_trial(runtime="hf-graph"))
+    assert record.outcome == "unavailable"
+    assert "needs a CUDA GPU" in record.reason
+    assert record.seconds == 0
+    assert ran == []
+
+
+def test_missing_packages_are_named_with_what_installs_them(monkeypatch, ran):
+    from decodegap.measure.runtimes import registry
+
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    record = run_one(make_trial(runtime="hf-eager"))
+    assert record.outcome == "unavailable"
+    assert "torch, transformers" in record.reason
+    assert "pip install 'decodegap[measure]'" in record.reason

@@ -1,0 +1,195 @@
+"""From a request to the trials: their order, their defaults, and what is refused before any."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from builders import TINY_LLAMA, shape_of, tiny, write_config
+from decodegap.errors import BadCheckpoint, BadContext, DoesNotFit, UnknownModel, UnknownRuntime
+from decodegap.measure import trial as trial_module
+from decodegap.measure.trial import Request, interleave, needed_bytes, plan_trials
+from decodegap.predict.formats import get_format
+from decodegap.predict.tensors import parameter_tensors
+
+GIB = 1 << 30
+
+
+def request(**changes: Any) -> Request:
+    settings: dict[str, Any] = {
+        "model": "smollm2-135m",
+        "runtimes": ("hf-eager", "hf-static"),
+        "contexts": (16,),
+        "num_trials": 2,
+        "num_warmup": 1,
+        "num_steps": 3,
+        "weights": None,
+        "format": "bf16",
+        "device": "cpu",
+        "seed": 7,
+        "timeout_seconds": 60.0,
+        "probes": True,
+    }
+    return Request(**settings | changes)
+
+
+@pytest.fixture
+def free_memory(monkeypatch):
+    def set_free(num_bytes):
+        monkeypatch.setattr(trial_module, "free_memory_bytes", lambda device: num_bytes)
+
+    set_free(64 * GIB)
+    return set_free
+
+
+# Order
+
+
+def test_cells_are_interleaved_there_and_back():
+    cells = [(16, "a"), (16, "b"), (32, "a")]
+    assert list(interleave(cells, 3)) == [*cells, *reversed(cells), *cells]
+
+
+def test_two_cells_make_a_b_b_a(free_memory):
+    trials = plan_trials(request(), None)
+    assert [trial.runtime for trial in trials] == [
+        *("hf-eager", "hf-static"),
+        *("hf-static", "hf-eager"),
+    ]
+    assert [trial.order for trial in trials] == [0, 1, 2, 3]
+
+
+@given(st.integers(1, 5), st.integers(0, 6))
+def test_every_cell_has_every_trial_and_drift_meets_all_alike(num_cells, num_pairs):
+    """Over pairs of rounds each cell's mean place in the order is the same."""
+    cells = [(16, str(index)) for index in range(num_cells)]
+    order = list(interleave(cells, 2 * num_pairs))
+    assert Counter(order) == (dict.fromkeys(cells, 2 * num_pairs) if num_pairs else {})
+    places = [sum(i for i, one in enumerate(order) if one == cell) for cell in cells]
+    assert len(set(places)) == 1
+
+
+def test_all_trials_of_one_request_are_one_run(free_memory):
+    trials = plan_trials(request(contexts=(16, 32)), 5e10)
+    assert len({trial.run for trial in trials}) == 1
+    assert {trial.reachable_bytes_per_second for trial in trials} == {5e10}
+    assert {trial.seed for trial in trials} == {7}
+    assert Counter((trial.context, trial.runtime) for trial in trials) == dict.fromkeys(
+        [(16, "hf-eager"), (16, "hf-static"), (32, "hf-eager"), (32, "hf-static")], 2
+    )
+    assert plan_trials(request(), None)[0].run != trials[0].run
+
+
+def test_with_no_runtime_named_several_run(free_memory):
+    runtimes = {trial.runtime for trial in plan_trials(request(runtimes=()), None)}
+    assert {"hf-eager", "hf-static", "hf-graph"} <= runtimes
+
+
+# The model
+
+
+def test_with_no_model_a_cpu_gets_the_small_one(free_memory):
+    assert plan_trials(request(model=None), None)[0].shape.name == "smollm2-135m"
+
+
+def test_with_no_model_a_gpu_gets_the_study_s(free_memory):
+    asked = request(model=None, device="cuda:0")
+    assert plan_trials(asked, None)[0].shape.name == "qwen2.5-7b"
+
+
+@pytest.mark.parametrize(
+    "free, name",
+    [
+        # 2 × parameters, the cache, and 1 GiB to work: 3 212 749 824 of Llama 3.2 3B are the most
+        # that 8 GiB take, and of 4 GiB 1 543 714 304 of Qwen2.5 1.5B.
+        (8 * GIB, "llama-3.2-3b"),
+        (int(4.05 * GIB), "qwen2.5-1.5b"),
+        (int(1.3 * GIB), "smollm2-135m"),
+    ],
+)
+def test_with_no_model_a_small_gpu_gets_the_largest_that_fits(free_memory, free, name):
+    free_memory(free)
+    assert plan_trials(request(model=None, device="cuda:0"), None)[0].shape.name == name
+
+
+def test_nothing_fits(free_memory):
+    free_memory(GIB)
+    with pytest.raises(DoesNotFit, match="no catalogue model fits"):
+        plan_trials(request(model=None), None)
+
+
+def test_a_model_fits_to_the_byte(free_memory):
+    shape = shape_of(TINY_LLAMA)
+    needed = needed_bytes(shape, 16, get_format("bf16"))
+    weights = 2 * (101 * 64 * 2 + 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64 + 2 * 64))
+    assert needed == weights + 16 * 2 * 2 * 2 * 32 + GIB
+    free_memory(needed)
+    trial_module.check_fits(shape, 16, get_format("bf16"), "cpu")
+    free_memory(needed - 1)
+    with pytest.raises(DoesNotFit, match="take a smaller model or context"):
+        trial_module.check_fits(shape, 16, get_format("bf16"), "cpu")
+
+
+def test_where_free_memory_is_not_known_the_trial_decides(free_memory):
+    free_memory(None)
+    assert plan_trials(request(model="llama-3.1-8b"), None)
+
+
+@pytest.mark.parametrize(
+    "changes, error",
+    [
+        ({"runtimes": ("hf-eager", "hf-nothing")}, UnknownRuntime),
+        ({"contexts": (16, 8192)}, BadContext),
+        ({"contexts": (8190,)}, BadContext),
+        ({"model": "smollm2-134m"}, UnknownModel),
+    ],
+)
+def test_one_bad_cell_refuses_the_whole_request(free_memory, changes, error):
+    with pytest.raises(error):
+        plan_trials(request(**changes), None)
+
+
+def test_the_last_step_may_use_the_last_position(free_memory):
+    """8192 positions: 8188 in the cache, one to warm up in, three timed."""
+    assert plan_trials(request(contexts=(8188,)), None)
+    with pytest.raises(BadContext, match="at most 8188"):
+        plan_trials(request(contexts=(8189,)), None)
+
+
+# The weights
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_config(tmp_path / "mine")
+    tensors = parameter_tensors(shape_of(tiny()))
+    weights = {tensor.name: np.zeros(tensor.shape, np.float32) for tensor in tensors}
+    save_file(weights, tmp_path / "mine" / "model.safetensors")
+    return tmp_path / "mine"
+
+
+@pytest.mark.parametrize("asked, kind", [(None, "checkpoint"), ("synthetic", "synthetic")])
+def test_a_folder_s_weights_are_used_unless_synthetic_ones_are_asked_for(
+    free_memory, folder, asked, kind
+):
+    trial = plan_trials(request(model=str(folder), weights=asked), None)[0]
+    assert trial.weights == kind
+    assert trial.folder == (str(folder) if kind == "checkpoint" else None)
+
+
+def test_a_damaged_folder_is_no_hindrance_to_synthetic_weights(free_memory, folder):
+    (folder / "model.safetensors").write_bytes(b"")
+    assert plan_trials(request(model=str(folder), weights="synthetic"), None)
+    with pytest.raises(BadCheckpoint):
+        plan_trials(request(model=str(folder)), None)
+
+
+def test_a_config_file_gets_synthetic_weights(free_memory, folder):
+    trial = plan_trials(request(model=str(folder / "config.json")), None)[0]
+    assert (trial.weights, trial.folder) == ("synthetic", None)
+    with pytest.raises(UnknownModel, match="without weights"):
+        plan_trials(request(model=str(folder / "config.json"), weights="checkpoint"), None)
