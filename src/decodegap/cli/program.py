@@ -1,0 +1,64 @@
+"""The program: the verbs, and what becomes of an error."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from decodegap.cli.compare import compare
+from decodegap.cli.doctor import doctor
+from decodegap.cli.floor import floor
+from decodegap.cli.generate import generate
+from decodegap.cli.measure import measure
+from decodegap.cli.options import EXIT_BAD_INPUT, EXIT_INTERRUPTED
+from decodegap.cli.report import report
+from decodegap.cli.study import study
+from decodegap.errors import DecodegapError
+
+app = typer.Typer(
+    help="How fast could a step be, how fast is it, and where does the time go?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for verb in (floor, measure, compare, study, report, generate, doctor):
+    app.command()(verb)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from decodegap import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """The program. An error a person can mend is one line on standard error and exit code 2."""
+    try:
+        # Outside standalone mode `typer.Exit` is not raised here: its code is what the app returns.
+        code = app(standalone_mode=False)
+    except DecodegapError as error:
+        print(f"decodegap: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        code = EXIT_INTERRUPTED
+    except Exception as error:
+        sys.exit(_usage_error(error))
+    if code == EXIT_INTERRUPTED:  # some versions of typer turn Ctrl-C into this code themselves
+        print("decodegap: interrupted; finished records are kept", file=sys.stderr)
+    if code:
+        sys.exit(code)
+
+
+def _usage_error(error: Exception) -> int:
+    """What the argument parser refuses, in our form; anything else is a fault of ours and shows
+    itself whole."""
+    message = getattr(error, "format_message", None)
+    if message is None:
+        raise error
+    print(f"decodegap: {message()}", file=sys.stderr)
+    return EXIT_BAD_INPUT
