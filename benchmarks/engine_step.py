@@ -1,14 +1,13 @@
 """The engine's step on a GPU: checked against the reference, then timed, then tuned.
 
-    PYTHONPATH=src python3 benchmarks/engine_step.py [--tune SECONDS] [--shape NAME] [--skip-checks]
+    python -m benchmarks.engine_step [--tune SECONDS] [--shape NAME] [--skip-checks] [--out FOLDER]
 
-Prints a short table last. With $OUT set, writes `engine_step.json` there, and `tuned.toml` after
+Prints a short table last. With `--out`, writes every sample as JSON there, and the rows found after
 a tuning run.
 """
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -19,7 +18,6 @@ from typing import Any
 import msgspec
 import torch
 
-from decodegap.engine.buffers import allocate
 from decodegap.engine.check import Model, check_ops, run_steps
 from decodegap.engine.kernels.settings import (
     GEMV_OPS,
@@ -28,66 +26,26 @@ from decodegap.engine.kernels.settings import (
     launch_settings,
     tuned_rows,
 )
-from decodegap.engine.kernels.step import architecture, bytes_moved
-from decodegap.engine.program import build_program
+from decodegap.engine.kernels.step import architecture, bytes_moved, num_sms
 from decodegap.engine.tune import Bench, tune
-from decodegap.engine.weights import synthetic_weights
-from decodegap.predict.model import ModelShape, from_hf
+from decodegap.predict.catalogue import catalogue_devices, catalogue_models, catalogue_shape
+from decodegap.predict.device import match_runtime_name
+from decodegap.predict.model import ModelShape
 
 CONTEXTS = (2048, 16384)
-DATASHEET_BYTES_PER_SECOND = {"NVIDIA H200": 4.8e12, "NVIDIA H100 80GB HBM3": 3.35e12}
 ALL_OPS = ("embed", *GEMV_OPS[:-1], "attend", "head")
-
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen2.5-7b": {
-        "model_type": "qwen2",
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "vocab_size": 152064,
-        "max_position_embeddings": 32768,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1000000.0,
-    },
-    "llama-3.1-8b": {
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
-    },
-    "mistral-7b": {
-        "model_type": "mistral",
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 32768,
-        "max_position_embeddings": 32768,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 1000000.0,
-        "sliding_window": None,
-    },
-}
 
 
 def main() -> None:
     options = _options()
-    shape = from_hf(SHAPES[options.shape], options.shape)
+    shape = catalogue_shape(options.shape)
     result: dict[str, Any] = {"shape": options.shape, "device": torch.cuda.get_device_name()}
     if not options.skip_checks:
         result["checks"] = check(shape)
-    bench, settings = load(shape)
-    if options.heuristic:
-        settings = heuristic(bench.program, _num_sms())
+    bench = Bench.synthetic(shape, CONTEXTS[-1] + 512, _device())
+    settings = heuristic(bench.program, num_sms(_device()))
+    if not options.heuristic:
+        settings = bench.settings()
     result["before"] = measure(bench, settings)
     if options.tune:
         tuned, trials = tune(bench, settings, CONTEXTS, time.monotonic() + options.tune)
@@ -98,15 +56,17 @@ def main() -> None:
         settings = tuned
     else:
         result["before"]["ops"] = by_op(bench, settings, CONTEXTS[0])
-    write(result)
+    if options.out is not None:
+        write(result, options.out)
     print(report(result))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", default="qwen2.5-7b", choices=SHAPES)
+    parser.add_argument("--shape", default="qwen2.5-7b", choices=catalogue_models())
     parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--skip-checks", action="store_true")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--heuristic", action="store_true", help="ignore the tuned table")
     return parser.parse_args()
 
@@ -115,15 +75,11 @@ def _device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def _num_sms() -> int:
-    return torch.cuda.get_device_properties(_device()).multi_processor_count
-
-
 def check(shape: ModelShape) -> dict[str, Any]:
     """The shape with two layers: every op at each context, then whole steps, PDL on and off."""
     small = msgspec.structs.replace(shape, num_layers=2)
     model = Model.random(small, torch.bfloat16, "cuda", max_context=CONTEXTS[-1])
-    settings = launch_settings(model.program, architecture(_device()), _num_sms())
+    settings = launch_settings(model.program, architecture(_device()), num_sms(_device()))
     found: dict[str, Any] = {}
     for position in (0, 1, 31, 2048, 16383):
         found[f"ops at {position}"] = check_ops(model, settings, pdl=True, position=position)
@@ -132,17 +88,6 @@ def check(shape: ModelShape) -> dict[str, Any]:
         found[f"4 steps, pdl {pdl}"] = {"logit_error": error, "kl": divergence}
         assert error < 0.03, error
     return found
-
-
-def load(shape: ModelShape) -> tuple[Bench, LaunchSettings]:
-    """The whole model with synthetic weights and a random cache."""
-    program = build_program(shape, CONTEXTS[-1] + 512)
-    weights = synthetic_weights(program, torch.bfloat16, _device(), seed=0)
-    buffers = allocate(program, torch.bfloat16, _device())
-    for name in ("keys", "values"):
-        buffers[name].normal_()
-    bench = Bench(program=program, weights=weights, buffers=buffers)
-    return bench, launch_settings(program, architecture(_device()), _num_sms())
 
 
 def measure(bench: Bench, settings: LaunchSettings) -> dict[str, Any]:
@@ -180,18 +125,17 @@ def by_op(bench: Bench, settings: LaunchSettings, context: int) -> dict[str, dic
     return rows
 
 
-def write(result: dict[str, Any]) -> None:
-    out = os.environ.get("OUT")
-    if not out:
-        return
+def write(result: dict[str, Any], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     name = f"engine_step_{result['shape']}"
-    (Path(out) / f"{name}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
     if "tuned" in result:
-        (Path(out) / f"{name}_tuned.toml").write_text(result["tuned"], encoding="utf-8")
+        (folder / f"{name}_tuned.toml").write_text(result["tuned"], encoding="utf-8")
 
 
 def report(result: dict[str, Any]) -> str:
-    bandwidth = DATASHEET_BYTES_PER_SECOND.get(result["device"])
+    row = match_runtime_name(result["device"], catalogue_devices())
+    bandwidth = None if row is None else row.bandwidth_bytes_per_second
     lines = [f"{result['shape']} on {result['device']}"]
     for check_name, values in result.get("checks", {}).items():
         lines.append(f"  {check_name}: " + ", ".join(f"{k} {v:.2g}" for k, v in values.items()))

@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"plan", "explain", "record", "predict", "errors", "units"},
     "study": {"explain", "measure", "record", "predict", "errors", "units"},
     "generate": {"engine", "measure", "explain", "record", "predict", "errors", "units"},
+    "tuning": {"engine", "measure", "record", "predict", "errors", "units"},
     "serve": {"generate", "engine", "measure", "explain", "record", "predict", "errors", "units"},
     "__main__": {"cli"},
 }

@@ -7,6 +7,7 @@ import typer
 
 from decodegap.cli.compare import compare
 from decodegap.cli.doctor import doctor
+from decodegap.cli.engine import engine
 from decodegap.cli.floor import floor
 from decodegap.cli.generate import generate
 from decodegap.cli.measure import measure
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 for verb in (floor, measure, compare, study, report, generate, doctor):
     app.command()(verb)
+app.add_typer(engine, name="engine")
 
 
 @app.callback(invoke_without_command=True)

@@ -187,6 +187,7 @@ class Engine:
         for produced in range(max_new_tokens):
             if not sampling.greedy:
                 self.token.copy_(sample(self.logits, sampling, generator))
+            self.wait()
             token = int(self.token)
             if token in stop_tokens:
                 return
@@ -257,15 +258,19 @@ class _GraphStep:
         # Triton is asked for only where kernels run.
         from decodegap.engine.graph import CapturedStep
         from decodegap.engine.kernels.settings import launch_settings
-        from decodegap.engine.kernels.step import KernelStep, architecture, supports_pdl
+        from decodegap.engine.kernels.step import (
+            KernelStep,
+            architecture,
+            num_sms,
+            supports_pdl,
+        )
 
         device = engine.device
-        num_sms = torch.cuda.get_device_properties(device).multi_processor_count
         self.kernels = KernelStep(
             engine.program,
             engine.weights,
             engine.buffers,
-            launch_settings(engine.program, architecture(device), num_sms),
+            launch_settings(engine.program, architecture(device), num_sms(device)),
             supports_pdl(device) if pdl is None else pdl,
         )
         self._device = device

@@ -22,25 +22,27 @@ def prefill(program: Program, weights: Weights, buffers: Buffers, ids: torch.Ten
     hidden = weights["embed.table"][ids]
     for layer in range(last_layer):
         q, k, v = _qkv(program, weights, buffers, layer, hidden)
-        hidden += _attention(program, weights, layer, q, k, v)
+        _add_attention(program, weights, layer, hidden, q, k, v)
         for piece in hidden.split(MLP_TOKENS):
-            piece += _mlp(program, weights, layer, piece)
+            _add_mlp(program, weights, layer, piece)
     # Of the last layer only the cache is wanted: the step that follows reads nothing else.
     _qkv(program, weights, buffers, last_layer, hidden)
 
 
-def _attention(
+def _add_attention(
     program: Program,
     weights: Weights,
     layer: int,
+    hidden: torch.Tensor,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-) -> torch.Tensor:
-    """Causal attention of q, k, v [heads, num_tokens, head_dim], projected: [num_tokens, H]."""
+) -> None:
+    """Add causal attention of q, k, v [heads, num_tokens, head_dim], projected, to hidden
+    [num_tokens, H]; the sum is part of the matrix product."""
     out = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)
     flat = out[0].transpose(0, 1).reshape(q.shape[1], program.shape.q_size)
-    return F.linear(flat, weights[weight_name("o_residual", "weight", layer)])
+    hidden.addmm_(flat, weights[weight_name("o_residual", "weight", layer)].t())
 
 
 def _qkv(
@@ -75,12 +77,12 @@ def _rotate_into(out: torch.Tensor, x: torch.Tensor, cos: torch.Tensor, sin: tor
     torch.add(high * cos, low * sin, out=out_high)
 
 
-def _mlp(program: Program, weights: Weights, layer: int, hidden: torch.Tensor) -> torch.Tensor:
+def _add_mlp(program: Program, weights: Weights, layer: int, hidden: torch.Tensor) -> None:
     normed = _norm(hidden, weights[weight_name("norm_gate_up", "norm", layer)], program)
     gate_up = F.linear(normed, weights[weight_name("norm_gate_up", "weight", layer)])
     gate, up = gate_up.chunk(2, dim=-1)
     inner = F.silu(gate).mul_(up)
-    return F.linear(inner, weights[weight_name("down_residual", "weight", layer)])
+    hidden.addmm_(inner, weights[weight_name("down_residual", "weight", layer)].t())
 
 
 def _norm(x: torch.Tensor, weight: torch.Tensor, program: Program) -> torch.Tensor:

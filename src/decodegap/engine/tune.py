@@ -13,12 +13,18 @@ from typing import Any
 
 import torch
 
-from decodegap.engine.buffers import Buffers
+from decodegap.engine.buffers import Buffers, allocate
 from decodegap.engine.graph import CapturedStep
-from decodegap.engine.kernels.settings import WHOLE_ROW_COLUMNS, LaunchSettings, matrix_size
-from decodegap.engine.kernels.step import KernelStep
-from decodegap.engine.program import Program
-from decodegap.engine.weights import Weights
+from decodegap.engine.kernels.settings import (
+    WHOLE_ROW_COLUMNS,
+    LaunchSettings,
+    launch_settings,
+    matrix_size,
+)
+from decodegap.engine.kernels.step import KernelStep, architecture, num_sms, supports_pdl
+from decodegap.engine.program import Program, build_program
+from decodegap.engine.weights import Weights, synthetic_weights
+from decodegap.predict.model import ModelShape
 
 TUNED_OPS = ("attend", "norm_gate_up", "down_residual", "norm_qkv", "o_residual", "head")
 SHARED_PERCENTS = (0, None, 25)
@@ -43,6 +49,29 @@ class Bench:
     weights: Weights
     buffers: Buffers
     pdl: bool = True
+
+    @classmethod
+    def synthetic(cls, shape: ModelShape, max_context: int, device: torch.device) -> "Bench":
+        """Random weights and a random cache in bf16.
+
+        Raises:
+            BadConfig, BadContext: the engine cannot decode this model or so long a context.
+        """
+        program = build_program(shape, max_context)
+        buffers = allocate(program, torch.bfloat16, device)
+        for name in ("keys", "values"):
+            buffers[name].normal_()
+        return cls(
+            program=program,
+            weights=synthetic_weights(program, torch.bfloat16, device, seed=0),
+            buffers=buffers,
+            pdl=supports_pdl(device),
+        )
+
+    def settings(self) -> LaunchSettings:
+        """What an engine of this program takes on this device."""
+        device = self.buffers["hidden"].device
+        return launch_settings(self.program, architecture(device), num_sms(device))
 
     def capture(
         self,
@@ -186,7 +215,7 @@ _LONG_TILES = (
 
 def _attend_tiles(program: Program) -> Iterator[dict[str, Any]]:
     num_kv_heads = program.shape.num_kv_heads
-    sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    sms = num_sms(torch.device("cuda", torch.cuda.current_device()))
     for num_splits in (8, 16, 32, 64):
         for block, num_warps in ((128, 4), (64, 4), (64, 8)):
             for together in (False, True):

@@ -1,17 +1,20 @@
 """How each kernel is launched: data, looked up by architecture and shape.
 
-`tuned.toml` holds rows found by `decodegap.engine.tune` on a real device; a shape without a row
-takes the heuristic below, which streams well but is not the best.
+`tuned.toml` holds rows found on a real device; `decodegap engine tune --save` adds a person's own
+in a file of theirs, which goes first. A shape without a row takes the heuristic below, which
+streams well but is not the best.
 """
 
+import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from decodegap.engine.program import Program
+from decodegap.errors import BadConfig
 
 WHOLE_ROW_COLUMNS = 8192  # above, a vector does not fit in a program's registers
 GEMV_OPS = ("norm_qkv", "o_residual", "norm_gate_up", "down_residual", "head")
@@ -73,14 +76,27 @@ def launch_settings(program: Program, architecture: str, num_sms: int) -> Launch
     """Tuned where there is a row for this architecture and shape, else the heuristic.
 
     `architecture` is `sm_90` and the like.
+
+    Raises:
+        BadConfig: the person's own table cannot be read.
     """
-    table = _tuned().get(architecture, {})
     settings = heuristic(program, num_sms)
-    for op in (*GEMV_OPS, "attend"):
-        row = table.get(op, {}).get(shape_key(program, op))
-        if row is not None:
-            settings = settings.with_op(op, **row)
+    for table in (_shipped_table(), _own_table()):
+        for op in (*GEMV_OPS, "attend"):
+            row = table.get(architecture, {}).get(op, {}).get(shape_key(program, op))
+            if row is not None:
+                settings = _with_row(settings, op, row)
     return _where_it_fits(settings, program, num_sms)
+
+
+def _with_row(settings: LaunchSettings, op: str, row: dict[str, Any]) -> LaunchSettings:
+    """What a row does not say is the kind's default, not the heuristic's choice."""
+    kind = AttendSettings if op == "attend" else GemvSettings
+    try:
+        changed: dict[str, Any] = {op: kind(**row)}
+        return replace(settings, **changed)
+    except TypeError as error:
+        raise BadConfig(f"a tuned row for {op} is not one ({error}); see {own_table()}") from None
 
 
 def _where_it_fits(settings: LaunchSettings, program: Program, num_sms: int) -> LaunchSettings:
@@ -147,9 +163,42 @@ def _attend_heuristic(program: Program, num_sms: int) -> AttendSettings:
 
 
 @cache
-def _tuned() -> Mapping[str, Any]:
+def _shipped_table() -> dict[str, Any]:
     text = (files("decodegap.engine.kernels") / "tuned.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
+
+
+def own_table() -> Path:
+    """Where `decodegap engine tune --save` keeps what it found on this machine."""
+    root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(root) / "decodegap" / "tuned.toml"
+
+
+def merged_table(rows: str) -> str:
+    """The person's own table with `rows` put in, as TOML."""
+    table = _own_table()
+    for architecture, ops in tomllib.loads(rows).items():
+        for op, shapes in ops.items():
+            table.setdefault(architecture, {}).setdefault(op, {}).update(shapes)
+    return "\n".join(
+        "\n".join([f'[{architecture}.{op}."{key}"]', *_row_lines(row), ""])
+        for architecture, ops in table.items()
+        for op, shapes in ops.items()
+        for key, row in shapes.items()
+    )
+
+
+def _row_lines(row: dict[str, Any]) -> list[str]:
+    return [f"{name} = {str(value).lower()}" for name, value in row.items() if value is not None]
+
+
+def _own_table() -> dict[str, Any]:
+    try:
+        return tomllib.loads(own_table().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BadConfig(f"cannot read {own_table()} ({error}); mend or remove it") from None
 
 
 def tuned_rows(program: Program, architecture: str, settings: LaunchSettings) -> str:
@@ -157,10 +206,5 @@ def tuned_rows(program: Program, architecture: str, settings: LaunchSettings) ->
     lines = []
     for op in (*GEMV_OPS, "attend"):
         lines.append(f'[{architecture}.{op}."{shape_key(program, op)}"]')
-        lines += [
-            f"{name} = {str(value).lower()}"
-            for name, value in asdict(getattr(settings, op)).items()
-            if value is not None
-        ]
-        lines.append("")
+        lines += [*_row_lines(asdict(getattr(settings, op))), ""]
     return "\n".join(lines)

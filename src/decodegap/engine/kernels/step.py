@@ -194,6 +194,11 @@ def supports_pdl(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+def num_sms(device: torch.device) -> int:
+    """Streaming multiprocessors of a GPU."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
 def architecture(device: torch.device) -> str:
     """`sm_90`."""
     major, minor = torch.cuda.get_device_capability(device)
