@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from decodegap.predict.model import ModelShape, from_hf
+from decodegap.predict.hf_config import from_hf
+from decodegap.predict.model import ModelShape
 from decodegap.record import (
     Environment,
     GpuState,

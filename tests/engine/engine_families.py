@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from decodegap.predict.model import ModelShape, from_hf
+from decodegap.predict.hf_config import from_hf
+from decodegap.predict.model import ModelShape
 
 _COMMON = {
     "hidden_size": 72,

@@ -18,7 +18,7 @@ from decodegap.engine.kernels.step import (  # noqa: E402
 )
 from decodegap.engine.program import build_program  # noqa: E402
 from decodegap.engine.weights import weight_bytes  # noqa: E402
-from decodegap.predict.model import from_hf  # noqa: E402
+from decodegap.predict.hf_config import from_hf  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

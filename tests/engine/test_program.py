@@ -11,7 +11,7 @@ from engine_families import FAMILIES, config_of, shape_of
 
 from decodegap.engine.program import build_program
 from decodegap.errors import BadConfig, BadContext
-from decodegap.predict.model import from_hf
+from decodegap.predict.hf_config import from_hf
 from decodegap.predict.tensors import OPS, parameter_tensors
 
 

@@ -16,7 +16,7 @@ from decodegap.predict.catalogue import (
 from decodegap.predict.device import Device, find_device, match_runtime_name
 from decodegap.predict.floor import step_floor
 from decodegap.predict.formats import get_format
-from decodegap.predict.model import from_hf
+from decodegap.predict.hf_config import from_hf
 from decodegap.predict.tensors import parameter_tensors
 from decodegap.predict.traffic import parameter_bytes, step_traffic
 

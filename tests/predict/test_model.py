@@ -7,7 +7,8 @@ import pytest
 
 from builders import shape_of, tiny
 from decodegap.errors import BadConfig
-from decodegap.predict.model import FAMILIES, from_hf
+from decodegap.predict.families import FAMILIES
+from decodegap.predict.hf_config import from_hf
 from families import FAMILY_CONFIGS, build
 
 # Held against transformers

@@ -6,8 +6,8 @@ import pytest
 
 from builders import shape_of
 from decodegap.predict.catalogue import catalogue_shape
+from decodegap.predict.families import FAMILIES
 from decodegap.predict.formats import get_format
-from decodegap.predict.model import FAMILIES
 from decodegap.predict.tensors import OPS, parameter_tensors
 from decodegap.predict.traffic import parameter_bytes, step_traffic
 from families import FAMILY_CONFIGS, build

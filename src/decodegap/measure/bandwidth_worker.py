@@ -15,7 +15,7 @@ from decodegap.measure.worker import synchronizer
 
 _GPU_BUFFER_BYTES = 4 << 30
 _CPU_BUFFER_BYTES = 1 << 30
-_NUM_WARMUP, _NUM_PASSES = 2, 8
+_NUM_WARMUP, _NUM_PASSES = 2, 20
 
 
 def main() -> None:

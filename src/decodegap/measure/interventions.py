@@ -21,7 +21,7 @@ import torch
 from decodegap.measure import timers
 from decodegap.measure.runtimes.hf_model import build_config, synthetic_model
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
-from decodegap.predict.model import from_hf
+from decodegap.predict.hf_config import from_hf
 from decodegap.predict.tensors import OPS
 from decodegap.record import Trial
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from decodegap.predict.device import Device
-from decodegap.predict.model import ModelShape, from_hf
+from decodegap.predict.hf_config import from_hf
+from decodegap.predict.model import ModelShape
 
 
 class CatalogueModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

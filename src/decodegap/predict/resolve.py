@@ -9,7 +9,8 @@ import msgspec
 
 from decodegap.errors import BadConfig, Unavailable, UnknownModel, nearest
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
-from decodegap.predict.model import ModelShape, from_hf
+from decodegap.predict.hf_config import from_hf
+from decodegap.predict.model import ModelShape
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from transformers.initialization import no_init_weights
 
 from decodegap.errors import BadCheckpoint, BadConfig
-from decodegap.predict.model import from_hf
+from decodegap.predict.hf_config import from_hf
 from decodegap.record import Trial
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
