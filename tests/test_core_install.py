@@ -76,3 +76,9 @@ def test_measuring_a_folder_says_what_to_install(core, tmp_path):
 @pytest.mark.parametrize("verb", ["floor", "measure"])
 def test_a_hugging_face_id_says_what_to_install(core, verb):
     assert_refused(core(verb, "someone/some-model"), INSTALL)
+
+
+def test_generating_says_what_to_install(core, tmp_path):
+    """A package that is missing deep inside a verb is one line too, whichever verb it is."""
+    write_config(tmp_path / "mine")
+    assert_refused(core("generate", tmp_path / "mine", "hello"), INSTALL)

@@ -48,12 +48,34 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        sys.exit(_missing_package(error))
     except Exception as error:
         sys.exit(_usage_error(error))
     if code == EXIT_INTERRUPTED:  # some versions of typer turn Ctrl-C into this code themselves
         print("decodegap: interrupted; finished records are kept", file=sys.stderr)
     if code:
         sys.exit(code)
+
+
+# The extra each optional package comes with.
+_EXTRAS = {
+    **dict.fromkeys(("huggingface_hub", "numpy", "safetensors", "scipy"), "measure"),
+    **dict.fromkeys(("tokenizers", "torch", "transformers"), "measure"),
+    "triton": "engine",
+    "ray": "cluster",
+    **dict.fromkeys(("altair", "pyarrow", "vl_convert"), "report"),
+}
+
+
+def _missing_package(error: ModuleNotFoundError) -> int:
+    """One line for a package of an extra that is not installed; a module of ours is our fault."""
+    package = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(package)
+    if extra is None:
+        raise error
+    print(f"decodegap: this needs {package}: pip install 'decodegap[{extra}]'", file=sys.stderr)
+    return EXIT_BAD_INPUT
 
 
 def _usage_error(error: Exception) -> int:
