@@ -10,7 +10,10 @@ import pytest
 import decodegap
 
 SOURCE = Path(decodegap.__file__).parent
-HEAVY = ("torch", "transformers", "numpy", "scipy", "safetensors", "huggingface_hub", "triton")
+HEAVY = (
+    *("torch", "transformers", "numpy", "scipy", "safetensors", "huggingface_hub", "triton"),
+    *("ray", "altair", "vl_convert", "pyarrow"),
+)
 
 # What each part may import of the others. A part is the first name below `decodegap`.
 ALLOWED: dict[str, set[str]] = {

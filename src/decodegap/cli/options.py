@@ -14,9 +14,32 @@ EXIT_NO_RESULT = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
+
+def _contexts(text: str) -> list[int]:
+    """`2048` or `256,1024,4096`."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        wanted = "an integer, or integers between commas"
+        raise typer.BadParameter(f"{text!r} is not {wanted}: 256,1024,4096") from None
+
+
+def _flat(given: list[list[int]] | None) -> list[int] | None:
+    """Each context once, in the order given."""
+    if not given:
+        return None
+    return list(dict.fromkeys(context for contexts in given for context in contexts))
+
+
 ContextOption = Annotated[
     list[int] | None,
-    typer.Option("--context", "-c", help="Tokens in the KV cache; repeatable. [default: 2048]"),
+    typer.Option(
+        *("--context", "-c"),
+        parser=_contexts,
+        callback=_flat,
+        metavar="TOKENS",
+        help="Tokens in the KV cache; repeatable, or 256,1024,4096. [default: 2048]",
+    ),
 ]
 SeedOption = Annotated[
     int, typer.Option(min=0, max=2**63 - 1, help="Of synthetic weights and of the prompt.")

@@ -8,8 +8,10 @@ import typer
 from decodegap.cli.compare import compare
 from decodegap.cli.doctor import doctor
 from decodegap.cli.engine import engine
+from decodegap.cli.export import export
 from decodegap.cli.floor import floor
 from decodegap.cli.generate import generate
+from decodegap.cli.grade import grade
 from decodegap.cli.measure import measure
 from decodegap.cli.options import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from decodegap.cli.report import report
@@ -22,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (floor, measure, compare, study, report, generate, doctor):
+for verb in (floor, measure, compare, study, report, export, grade, generate, doctor):
     app.command()(verb)
 app.add_typer(engine, name="engine")
 

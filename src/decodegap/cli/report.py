@@ -17,6 +17,9 @@ def report(
     against: Annotated[
         str | None, typer.Option(help="reference: beside the reference study's figures.")
     ] = None,
+    charts: Annotated[
+        Path | None, typer.Option(help="Also draw curves and accounts into this folder.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show me what was measured."""
@@ -29,10 +32,13 @@ def report(
     runs = read_runs(records)
     for error in unreadable:
         print(f"decodegap: {error}", file=sys.stderr)
+    drawn = "" if charts is None else _draw(runs, charts)
     if against is None:
         show_runs(runs, folder, as_json)
     else:
         _show_against(runs, as_json)
+    if drawn and not as_json:
+        show(drawn)
     if unreadable:
         raise typer.Exit(EXIT_BAD_INPUT)
 
@@ -46,6 +52,14 @@ def _show_against(runs: Sequence[Any], as_json: bool) -> None:
         print_json(against_document(rows))
     else:
         show(against_view(rows))
+
+
+def _draw(runs: Sequence[Any], folder: Path) -> str:
+    """Write the charts, before anything is shown; which they are."""
+    from decodegap.report.charts import write_charts
+
+    page, *images = write_charts(runs, folder)
+    return f"charts: {page} and {len(images)} images beside it"
 
 
 def show_runs(runs: Sequence[Any], folder: Path, as_json: bool) -> None:

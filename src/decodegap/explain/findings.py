@@ -88,7 +88,7 @@ def _host_paced(cell: Cell) -> Finding:
     )
 
 
-_REMEDIES = {
+REMEDIES = {
     LAUNCH: "capture the step in a CUDA graph (hf-graph)",
     HOST: "keep Python out of the step: a static cache and a captured graph",
     LINEAR: "these matrix-vector kernels do not stream: use an engine built for one row; a 4-bit "
@@ -117,7 +117,7 @@ def _what_is_left(best: Cell) -> Iterator[Finding]:
             f"the floor is {floor / step:.0%} of the step; the largest part above it is "
             f"{largest.name}: {format_seconds(largest.seconds)}, {largest.seconds / step:.0%}"
         )
-        hint = _REMEDIES.get(largest.name, "see the account")
+        hint = REMEDIES.get(largest.name, "see the account")
     else:
         return  # nothing was told apart but the floor
     yield Finding(severity="advice", cells=(best.name,), text=text, hint=hint)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from decodegap.explain.account import Account, account_for
+from decodegap.explain.curve import Curve, curves_of
 from decodegap.explain.findings import Cell, Finding, findings_on
+from decodegap.explain.growth import findings_on_curves
 from decodegap.explain.summary import Summary, group_by_cell, summarise
 from decodegap.predict.catalogue import catalogue_devices
 from decodegap.predict.device import Device, derive_device, match_runtime_name, with_measured
@@ -13,11 +15,13 @@ from decodegap.record import Record
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Cells in the order measured; `failures` are the records without a time."""
+    """Cells in the order measured; `failures` are the records without a time; `curves` are of the
+    runtimes measured at several contexts."""
 
     cells: tuple[Cell, ...]
     findings: tuple[Finding, ...]
     failures: tuple[Record, ...]
+    curves: tuple[Curve, ...] = ()
 
 
 def read_result(records: Sequence[Record]) -> Result:
@@ -32,10 +36,13 @@ def read_result(records: Sequence[Record]) -> Result:
         if (summary := summarise(trials, device_of(trials))) is not None
     ]
     cells = [Cell(summary=summary, account=_account(summary, summaries)) for summary in summaries]
+    curves = curves_of(summaries)
+    findings = [*findings_on(cells), *findings_on_curves(curves, cells)]
     return Result(
         cells=tuple(cells),
-        findings=tuple(findings_on(cells)),
+        findings=tuple(sorted(findings, key=lambda finding: finding.severity != "advice")),
         failures=tuple(record for record in records if not record.wall_samples),
+        curves=curves,
     )
 
 

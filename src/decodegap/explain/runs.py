@@ -1,20 +1,38 @@
 """A folder of records read run by run: measured cells, or two arms against each other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from decodegap.explain.compare import Comparison, NoComparison, compare, comparisons_in
+from decodegap.explain.curve import curves_of, pooled
+from decodegap.explain.findings import Cell
+from decodegap.explain.growth import findings_on_curves
 from decodegap.explain.result import Result, group_by_run, read_result
 from decodegap.record import Record
 
 
 def read_runs(records: Sequence[Record]) -> list[Result | Comparison]:
-    """What each run says, in the order the runs are first met. A comparison of which no pair is
-    complete is read as the cells it did measure.
+    """What each run says, in the order the runs are first met; last, a result without cells, if
+    like cells of several runs make curves. A comparison of which no pair is complete is read as the
+    cells it did measure.
 
     Raises:
         UnlikeRecords: trials that belong together come from different machines or versions.
     """
-    return [read for run in group_by_run(records).values() for read in _read_run(run)]
+    runs = [read for run in group_by_run(records).values() for read in _read_run(run)]
+    return runs + _across(runs)
+
+
+def _across(runs: Sequence[Result | Comparison]) -> list[Result | Comparison]:
+    cells = cells_of(runs)
+    summaries = pooled(cell.summary for cell in cells)
+    curves = tuple(curve for curve in curves_of(summaries) if len(curve.runs) > 1)
+    findings = tuple(findings_on_curves(curves, cells))
+    return [Result(cells=(), findings=findings, failures=(), curves=curves)] if curves else []
+
+
+def cells_of(runs: Iterable[Result | Comparison]) -> list[Cell]:
+    """The cells of all runs that are not comparisons."""
+    return [cell for run in runs if isinstance(run, Result) for cell in run.cells]
 
 
 def _read_run(records: Sequence[Record]) -> list[Result | Comparison]:

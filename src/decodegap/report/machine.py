@@ -9,6 +9,7 @@ from decodegap.explain.result import Result
 from decodegap.predict.device import Device
 from decodegap.predict.floor import Floor
 from decodegap.predict.traffic import Traffic
+from decodegap.report.curve import curve_document
 
 
 def floor_document(device: Device, floor: Floor, traffic: Traffic) -> dict[str, Any]:
@@ -33,9 +34,11 @@ def floor_seconds(floor: Floor) -> dict[str, float | None]:
 
 
 def result_document(result: Result, folder: str) -> dict[str, Any]:
-    """A run: cells with statistics and accounts, failures, findings, the records' folder."""
+    """A run: cells with statistics and accounts, length curves, failures, findings, the records'
+    folder."""
     return {
         "cells": [_cell_document(cell) for cell in result.cells],
+        "curves": [curve_document(curve) for curve in result.curves],
         "failures": [
             {
                 "runtime": record.trial.runtime,

@@ -15,6 +15,8 @@ def run_view(run: Result | Comparison) -> Group:
     """One run with its heading."""
     if isinstance(run, Comparison):
         return comparison_view(run)
+    if not run.cells and not run.failures:  # curves of several runs, which name themselves
+        return result_view(run)
     return Group(run_heading(run), result_view(run))
 
 

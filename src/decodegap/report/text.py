@@ -15,6 +15,7 @@ from decodegap.predict.floor import Floor, step_floor
 from decodegap.predict.formats import get_format
 from decodegap.predict.traffic import Flow, Traffic
 from decodegap.record import Record, Trial
+from decodegap.report.curve import curves_view
 from decodegap.units import format_bandwidth, format_bytes, format_hertz, format_seconds
 
 _BAR_WIDTH = 32
@@ -126,11 +127,13 @@ def run_heading(result: Result) -> Text:
 
 
 def result_view(result: Result) -> Group:
-    """Steps, accounts, failures, findings: the screen of `measure` and `report`."""
+    """Steps, curves, accounts, failures, findings: the screen of `measure` and `report`."""
     parts: list[RenderableType] = []
     if result.cells:
         parts += [steps_table([cell.summary for cell in result.cells]), Text()]
-        parts += [part for cell in result.cells for part in _account_view(cell)]
+    if result.curves:
+        parts.append(curves_view(result.curves))
+    parts += [part for cell in result.cells for part in _account_view(cell)]
     parts += [failure_text(record) for record in _first_of_each(result.failures)]
     parts += [finding_text(finding) for finding in result.findings]
     return Group(*parts)

@@ -1,0 +1,117 @@
+"""What is to be said of graded figures: findings, each with a hint."""
+
+from collections.abc import Iterator, Sequence
+
+from decodegap.explain.findings import Finding
+from decodegap.explain.foreign.against_floor import Grade
+from decodegap.units import format_bandwidth, format_bytes, format_seconds
+
+_DEFAULT_BATCH = "vllm bench latency takes 8 unless told"
+
+# What is said of a grade: the text and the hint.
+_Remark = tuple[str, str]
+
+
+def findings_on_grades(grades: Sequence[Grade]) -> Iterator[Finding]:
+    """Each remark once, with all the figures it is made on."""
+    figures: dict[_Remark, list[str]] = {}
+    for grade in grades:
+        for remark in _remarks(grade):
+            figures.setdefault(remark, []).append(grade.figure.name)
+    for (text, hint), names in figures.items():
+        yield Finding(severity="warning", cells=tuple(names), text=text, hint=hint)
+
+
+def _remarks(grade: Grade) -> Iterator[_Remark]:
+    yield from _on_memory(grade)
+    yield from _on_step(grade)
+    yield from _on_bytes(grade)
+    yield from _on_evidence(grade)
+
+
+def _on_memory(grade: Grade) -> Iterator[_Remark]:
+    if grade.impossible:
+        assert grade.floor is not None
+        yield (
+            f"impossible: faster than memory: {format_seconds(grade.step)} a step, and "
+            f"{format_bytes(grade.bytes)} take {format_seconds(grade.floor)} by the datasheet",
+            "look for a format, model or device other than named, several tokens a pass "
+            "(speculation), or a clock that does not wait for the device",
+        )
+    elif grade.reachable_floor is not None and grade.step < grade.reachable_floor:
+        assert grade.device.reachable_bytes_per_second is not None
+        speed = format_bandwidth(grade.device.reachable_bytes_per_second)
+        yield (
+            f"faster than {speed}, the most that was measured on such a device",
+            "doubt it as if it were impossible, unless its memory was clocked higher",
+        )
+
+
+def _on_step(grade: Grade) -> Iterator[_Remark]:
+    figure = grade.figure
+    if figure.has_prefill:
+        yield (
+            f"prefill is inside this figure: a step took at most {format_seconds(grade.step)}, and "
+            "the file alone cannot tell the two apart",
+            "run it again with another number of generated tokens: the difference is steps alone",
+        )
+    if figure.batch is None:
+        yield (
+            "the batch is not stated, so this may be throughput and has no R_floor",
+            f"--batch ({_DEFAULT_BATCH})",
+        )
+    elif figure.batch != 1:
+        yield (
+            f"batch is not 1: {figure.batch} streams share a step, so tokens per second are "
+            "throughput, not a step's rate",
+            "run it with one stream; R_floor is of one",
+        )
+
+
+def _on_bytes(grade: Grade) -> Iterator[_Remark]:
+    figure = grade.figure
+    if figure.prompt_length is None:
+        yield (
+            "context is not stated: the floor counts a cache of the generated tokens alone",
+            "--context, the tokens before the first that was timed",
+        )
+    if grade.format is None:
+        yield (
+            f"format {figure.format_text!r} is none of ours: the floor is {grade.bytes_basis}",
+            "--format, if it is stored in one of ours",
+        )
+    if figure.cache_format is not None:
+        yield (
+            f"the cache is kept in {figure.cache_format}: the floor leaves it out",
+            "at a short context that changes little; measure with a 16-bit cache",
+        )
+    if figure.num_devices > 1:
+        yield (
+            f"up to {figure.num_devices} devices: the floor takes the bandwidth of all together",
+            "layers split over devices are read one device at a time: run it on one",
+        )
+    if figure.num_gpu_layers is not None and figure.num_gpu_layers <= grade.num_layers:
+        yield (
+            f"{figure.num_gpu_layers} of {grade.num_layers} layers and the head are on the GPU: "
+            "the rest reads the host's memory, which the floor does not count",
+            "load all of it, or the figure is of neither memory",
+        )
+
+
+def _on_evidence(grade: Grade) -> Iterator[_Remark]:
+    figure = grade.figure
+    if not figure.samples:
+        yield (
+            "only a mean and a spread, no raw samples: a tail cannot be seen and one slow "
+            "repetition moves it",
+            "keep the file with every repetition",
+        )
+    yield (
+        "one process: nothing is known of the spread between processes",
+        "run the tool several times, or `decodegap measure`, which starts one a trial",
+    )
+    if figure.unread:
+        yield (
+            f"fields that are not known here: {', '.join(figure.unread)}",
+            "if one of them changes what was timed, this grade does not know it",
+        )

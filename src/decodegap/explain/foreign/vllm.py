@@ -1,0 +1,130 @@
+"""`vllm bench latency --output-json`: whole requests in seconds, and nothing about what they were.
+
+A latency is one call that prefills `--input-len` tokens and generates `--output-len`, the first of
+which comes out of the prefill; end-of-text is ignored, so all of them are generated. With
+SAVE_TO_PYTORCH_BENCHMARK_FORMAT set, the arguments lie beside it in FILE.pytorch.json.
+(vllm-project/vllm, vllm/benchmarks/latency.py)
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from decodegap.explain.foreign.figure import (
+    BadForeignFile,
+    Count,
+    ForeignFigure,
+    Positive,
+    convert,
+    unknown_fields,
+)
+
+TOOL = "vllm bench latency"
+
+_ASSUMPTIONS = (
+    "a latency is a whole request: its prefill, which gives the first token, and a step for each "
+    "token after it",
+    "every request generates all its tokens, since the tool ignores the end of text",
+)
+
+
+class _Latency(msgspec.Struct, frozen=True, kw_only=True):
+    avg_latency: Positive
+    latencies: tuple[Positive, ...] = ()
+    std_latency: float | None = None
+    percentiles: dict[str, float] = {}
+
+
+class _Arguments(msgspec.Struct, frozen=True, kw_only=True):
+    input_len: Count
+    output_len: Count
+    batch_size: Count
+    n: Count = 1
+    dtype: str = "auto"
+    quantization: str | None = None
+    tensor_parallel_size: Count = 1
+    pipeline_parallel_size: Count = 1
+
+
+class _Extra(msgspec.Struct, frozen=True, kw_only=True):
+    args: _Arguments
+
+
+class _Benchmark(msgspec.Struct, frozen=True, kw_only=True):
+    extra_info: _Extra
+
+
+class _Model(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class _Metric(msgspec.Struct, frozen=True, kw_only=True):
+    name: Literal["latency"]
+    benchmark_values: tuple[Positive, ...]
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    benchmark: _Benchmark
+    model: _Model
+    metric: _Metric
+
+
+def is_vllm(document: Any) -> bool:
+    return isinstance(document, dict) and "avg_latency" in document
+
+
+def is_vllm_rows(rows: list[Any]) -> bool:
+    keys = {"benchmark", "model", "metric"}
+    return bool(rows) and all(isinstance(row, dict) and keys <= set(row) for row in rows)
+
+
+def read_vllm(document: dict[str, Any]) -> list[ForeignFigure]:
+    """The one figure of --output-json. It names no model, device, batch or length.
+
+    Raises:
+        BadForeignFile: a field is of another kind.
+    """
+    latency = convert(document, _Latency, TOOL)
+    figure = ForeignFigure(
+        tool=TOOL,
+        what="request",
+        first_from_prefill=True,
+        has_prefill=True,
+        samples=latency.latencies,
+        mean=latency.avg_latency,
+        spread=latency.std_latency,
+        assumptions=_ASSUMPTIONS,
+        unread=unknown_fields(document, _Latency.__struct_fields__),
+    )
+    return [figure]
+
+
+def read_vllm_rows(rows: list[dict[str, Any]]) -> list[ForeignFigure]:
+    """The figures of FILE.pytorch.json, which repeats the arguments of the run.
+
+    Raises:
+        BadForeignFile: a field is missing, or the rows are of another of vLLM's benchmarks.
+    """
+    return [_figure(row) for row in convert(rows, list[_Row], TOOL)]
+
+
+def _figure(row: _Row) -> ForeignFigure:
+    args, values = row.benchmark.extra_info.args, row.metric.benchmark_values
+    if not values:
+        raise BadForeignFile(f"{TOOL}: metric.benchmark_values is empty; give a whole run's file")
+    plain = args.quantization is None and args.dtype != "auto"
+    return ForeignFigure(
+        tool=TOOL,
+        what="request",
+        model_text=row.model.name,
+        format_text=args.dtype if plain else args.quantization,
+        prompt_length=args.input_len,
+        num_tokens=args.output_len,
+        first_from_prefill=True,
+        has_prefill=True,
+        batch=args.batch_size * args.n,
+        samples=values,
+        mean=sum(values) / len(values),
+        num_devices=args.tensor_parallel_size * args.pipeline_parallel_size,
+        assumptions=_ASSUMPTIONS,
+    )
