@@ -124,23 +124,35 @@ def test_a_plan_of_a_checkpoint_names_its_folder():
 # Results
 
 
-def test_steps_table_has_the_figures_of_its_records():
+def test_times_table_has_the_figures_of_its_records():
     records = [make_gpu_record([0.010, 0.011, 0.020]), make_gpu_record([0.012, 0.012, 0.012])]
     (cell,) = read_result(records).cells
-    header, row = lines(text.steps_table([cell.summary]))
+    header, row = lines(text.times_table([cell.summary]))
     assert header.split() == [
-        *("runtime", "context", "step", "p95", "p99", "rate", "trials", "CV", "achieved"),
-        *("R_floor", "R_published", "R_reachable", "top-1", "KL"),
+        *("runtime", "context", "step", "of", "trials", "p95", "p99", "rate", "trials", "CV")
     ]
     # The median of 11 and 12 ms; their deviation is 0.707 ms, 6.1 % of it.
-    for words in ("11.5 ms", "20.0 ms", "87.0 Hz", " 2 ", "6.1%", "100%", "0.0001"):
+    for words in ("11.5 ms", "11.0 ms – 12.0 ms", "20.0 ms", "87.0 Hz", " 2 ", "6.1%"):
         assert words in row
+
+
+def test_memory_table_has_bytes_ratios_and_verdict():
+    (cell,) = read_result([make_gpu_record([0.010])]).cells
+    header, row = lines(text.memory_table([cell.summary]))
+    assert header.split() == [
+        *("runtime", "context", "bytes", "achieved"),
+        *("R_floor", "R_published", "R_reachable", "top-1", "KL"),
+    ]
+    assert "100%" in row
+    assert "0.0001" in row
+    for floor in (cell.summary.floor.exact, cell.summary.floor.reachable):
+        assert f"{floor / 0.010:.3f}" in row
 
 
 def test_a_column_without_a_value_is_left_out():
     (cell,) = read_result([make_record()]).cells
-    header, _ = lines(text.steps_table([cell.summary]))
-    assert "CV" not in header  # one trial
+    assert "CV" not in lines(text.times_table([cell.summary]))[0]  # one trial
+    header, _ = lines(text.memory_table([cell.summary]))
     assert "R_floor" not in header  # a CPU has no datasheet
     assert "R_reachable" in header
 
@@ -151,7 +163,7 @@ def test_the_worst_verdict_of_a_cell_is_shown():
         good.measurement.verdict, top1_agreement=0.94, kl_divergence=0.015
     )
     (cell,) = read_result([good, make_record(verdict=verdict)]).cells
-    _, row = lines(text.steps_table([cell.summary]))
+    _, row = lines(text.memory_table([cell.summary]))
     assert "94%" in row
     assert "0.01" in row or "0.02" in row
 

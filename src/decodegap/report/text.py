@@ -130,7 +130,8 @@ def result_view(result: Result) -> Group:
     """Steps, curves, accounts, failures, findings: the screen of `measure` and `report`."""
     parts: list[RenderableType] = []
     if result.cells:
-        parts += [steps_table([cell.summary for cell in result.cells]), Text()]
+        summaries = [cell.summary for cell in result.cells]
+        parts += [times_table(summaries), memory_table(summaries), Text()]
     if result.curves:
         parts.append(curves_view(result.curves))
     parts += [part for cell in result.cells for part in _account_view(cell)]
@@ -139,36 +140,58 @@ def result_view(result: Result) -> Group:
     return Group(*parts)
 
 
-_COLUMNS = (
-    *("context", "step", "p95", "p99", "rate", "trials", "CV", "achieved"),
+_TIME_COLUMNS = ("context", "step", "of trials", "p95", "p99", "rate", "trials", "CV")
+_MEMORY_COLUMNS = (
+    *("context", "bytes", "achieved"),
     *("R_floor", "R_published", "R_reachable", "top-1", "KL"),
 )
 
 
-def steps_table(summaries: Sequence[Summary]) -> Table:
-    """One line a cell; a column that has no value in any of them is left out."""
-    rows = [_step_row(summary) for summary in summaries]
-    kept = [index for index in range(len(_COLUMNS)) if any(row[index] for row in rows)]
+def times_table(summaries: Sequence[Summary]) -> Table:
+    """How long the steps took: one line a cell. `of trials`: least to greatest trial median."""
+    return _cell_table(summaries, _TIME_COLUMNS, [_time_row(summary) for summary in summaries])
+
+
+def memory_table(summaries: Sequence[Summary]) -> Table:
+    """How far that is from what memory allows, and the worst verdict of the trials."""
+    return _cell_table(summaries, _MEMORY_COLUMNS, [_memory_row(summary) for summary in summaries])
+
+
+def _cell_table(
+    summaries: Sequence[Summary], columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Table:
+    """Columns that have no value in any row are left out."""
+    kept = [index for index in range(len(columns)) if any(row[index] for row in rows)]
     table = Table(box=None)
     table.add_column("runtime")
     for index in kept:
-        table.add_column(_COLUMNS[index], justify="right")
+        table.add_column(columns[index], justify="right")
     for summary, row in zip(summaries, rows, strict=True):
         table.add_row(summary.key.runtime, *(row[index] for index in kept))
     return table
 
 
-def _step_row(summary: Summary) -> list[str]:
-    cv, floor = summary.between_trial_cv, summary.floor
-    verdicts = [r.measurement.verdict for r in summary.records if r.measurement is not None]
+def _time_row(summary: Summary) -> list[str]:
+    cv, medians = summary.between_trial_cv, summary.trial_medians
+    spread = f"{format_seconds(min(medians))} – {format_seconds(max(medians))}"
     return [
         str(summary.key.context),
         format_seconds(summary.step),
+        spread if len(medians) > 1 else "",
         format_seconds(summary.p95),
         format_seconds(summary.p99),
         format_hertz(summary.step),
-        str(len(summary.trial_medians)),
+        str(len(medians)),
         "" if cv is None else f"{cv:.1%}",
+    ]
+
+
+def _memory_row(summary: Summary) -> list[str]:
+    floor = summary.floor
+    verdicts = [r.measurement.verdict for r in summary.records if r.measurement is not None]
+    return [
+        str(summary.key.context),
+        format_bytes(floor.exact_bytes),
         format_bandwidth(summary.achieved_bytes_per_second),
         *(_ratio(summary.ratio(f)) for f in (floor.exact, floor.published, floor.reachable)),
         f"{min(verdict.top1_agreement for verdict in verdicts):.0%}",
