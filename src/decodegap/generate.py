@@ -18,7 +18,6 @@ from decodegap.predict.device import Device
 from decodegap.predict.floor import step_floor
 from decodegap.predict.formats import get_format
 from decodegap.predict.model import ModelShape
-from decodegap.predict.resolve import resolve_model
 from decodegap.units import format_seconds
 
 
@@ -51,18 +50,6 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
         from decodegap.explain.summary import percentile
 
         return percentile(sorted(self.steps), 0.99)
-
-
-def checkpoint_folder(model: str) -> Path:
-    """The folder of a checkpoint; a Hugging Face id is fetched.
-
-    Raises:
-        UnknownModel: neither a folder nor an id that leads to one.
-    """
-    from decodegap.measure.trial import fetch_checkpoint
-
-    source = resolve_model(model)
-    return source.folder or fetch_checkpoint(source)
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -15,7 +15,7 @@ from safetensors.torch import save_file  # noqa: E402
 from decodegap.engine import Engine  # noqa: E402
 from decodegap.engine.program import build_program  # noqa: E402
 from decodegap.engine.weights import checkpoint_weights, state_weights  # noqa: E402
-from decodegap.errors import BadCheckpoint, BadConfig, UnknownModel  # noqa: E402
+from decodegap.errors import BadCheckpoint, UnknownModel  # noqa: E402
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
@@ -121,5 +121,5 @@ def test_a_folder_that_is_not_there_and_a_bare_config(tmp_path: Path) -> None:
     config.write_text(
         json.dumps(transformers_model("llama2").config.to_dict(), default=str), encoding="utf-8"
     )
-    with pytest.raises(BadConfig, match="checkpoint folder"):
+    with pytest.raises(UnknownModel, match="checkpoint folder"):
         Engine.from_pretrained(config, device="cpu")

@@ -28,9 +28,10 @@ def generate(
     from decodegap.engine import Engine
     from decodegap.measure.bandwidth import local_device_with_bandwidth
     from decodegap.measure.machine import torch_device_name
+    from decodegap.predict.resolve import checkpoint_folder, resolve_model
 
     torch_device = torch_device_name(device)
-    folder = generation.checkpoint_folder(model)
+    folder = checkpoint_folder(resolve_model(model))
     tokenizer = generation.load_tokenizer(folder)
     ids = generation.encode_prompt(tokenizer, prompt, chat)
     engine = Engine.from_pretrained(

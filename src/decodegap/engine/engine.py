@@ -27,7 +27,7 @@ from decodegap.engine.weights import (
 )
 from decodegap.errors import BadConfig, BadContext, Unavailable, nearest
 from decodegap.predict.model import ModelShape
-from decodegap.predict.resolve import resolve_model
+from decodegap.predict.resolve import checkpoint_folder, resolve_model
 
 Executor = Literal["graph", "reference"]
 STEP_TIMEOUT_SECONDS = 30.0
@@ -73,9 +73,8 @@ class Engine:
             UnknownModel, BadConfig, BadContext, BadCheckpoint, DoesNotFit, Unavailable.
         """
         source = resolve_model(str(model))
-        folder = source.folder or _fetch(source.hf_id)
         program, where, torch_dtype = _prepare(source.shape, max_context, device, dtype)
-        weights = checkpoint_weights(program, folder, torch_dtype, where)
+        weights = checkpoint_weights(program, checkpoint_folder(source), torch_dtype, where)
         return cls(program, weights, device=where, dtype=torch_dtype)
 
     @classmethod
@@ -321,20 +320,3 @@ def _device(device: str | torch.device | None) -> torch.device:
     if where.type == "cuda" and not torch.cuda.is_available():
         raise Unavailable("no CUDA GPU is visible; use device='cpu' or check the driver")
     return where
-
-
-def _fetch(hf_id: str | None) -> Path:
-    if hf_id is None:
-        raise BadConfig(
-            "only a config.json was given; the engine needs a checkpoint folder or a Hugging Face "
-            "id (Engine.synthetic takes a shape alone)"
-        )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(hf_id, allow_patterns=["*.safetensors", "*.json"]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise Unavailable(
-            f"cannot fetch {hf_id}: {type(error).__name__}; download it and give its folder"
-        ) from None

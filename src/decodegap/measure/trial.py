@@ -5,14 +5,14 @@ from pathlib import Path
 
 import msgspec
 
-from decodegap.errors import BadContext, DoesNotFit, Unavailable, UnknownFormat, UnknownModel
+from decodegap.errors import BadContext, DoesNotFit, UnknownFormat
 from decodegap.measure.machine import free_memory_bytes
 from decodegap.measure.runtimes.registry import RuntimeSpec, default_runtimes, parse_runtime
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
 from decodegap.predict.checkpoint import check_checkpoint
 from decodegap.predict.formats import Format, get_format
 from decodegap.predict.model import ModelShape
-from decodegap.predict.resolve import ModelSource, resolve_model
+from decodegap.predict.resolve import ModelSource, checkpoint_folder, resolve_model
 from decodegap.predict.traffic import check_context, held_bytes, parameter_bytes
 from decodegap.record import Trial, Weights, new_id
 from decodegap.units import format_bytes
@@ -21,7 +21,6 @@ _CPU_MODEL = "smollm2-135m"
 _GPU_MODEL = "qwen2.5-7b"
 # Beside weights and KV: logits of every judged step, activations of the prefill, the CUDA context.
 _WORKING_BYTES = 1 << 30
-_CHECKPOINT_FILES = ["*.json", "*.jinja", "*.model", "*.safetensors"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,34 +132,9 @@ def choose_weights(source: ModelSource, request: Request) -> tuple[Weights, Path
     wanted = request.weights or source.default_weights
     if wanted == "synthetic":
         return "synthetic", None
-    folder = source.folder or fetch_checkpoint(source)
+    folder = checkpoint_folder(source)
     check_checkpoint(folder, source.shape)
     return "checkpoint", folder
-
-
-def fetch_checkpoint(source: ModelSource) -> Path:
-    """Weights, config and tokenizer of a Hugging Face id, from the local cache or the network.
-
-    Raises:
-        UnknownModel: a bare config, which has no weights.
-        Unavailable: neither in the cache nor to be had.
-    """
-    if source.hf_id is None:
-        raise UnknownModel(
-            f"{source.shape.name} is a config without weights; give its checkpoint folder, "
-            "or `--weights synthetic`"
-        )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(source.hf_id, allow_patterns=_CHECKPOINT_FILES))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise Unavailable(
-            f"cannot fetch {source.hf_id} from Hugging Face ({reason}); give a checkpoint folder, "
-            "or `--weights synthetic`"
-        ) from None
 
 
 def check_positions(shape: ModelShape, context: int, request: Request) -> None:

@@ -2,6 +2,7 @@
 folder or a config.json."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ from decodegap.errors import BadConfig, Unavailable, UnknownModel, nearest
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
 from decodegap.predict.hf_config import from_hf
 from decodegap.predict.model import ModelShape
+
+_FILES = ["*.json", "*.jinja", "*.model", "*.safetensors"]
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,22 +88,45 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     return config
 
 
+def checkpoint_folder(source: ModelSource) -> Path:
+    """The folder of a model's weights, config and tokenizer: its own, or what its Hugging Face id
+    leads to, from the local cache or the network.
+
+    Raises:
+        UnknownModel: a bare config, which has no weights.
+        Unavailable: neither in the cache nor to be had.
+    """
+    if source.folder is not None:
+        return source.folder
+    if source.hf_id is None:
+        raise UnknownModel(
+            f"{source.shape.name} is a config without weights; give its checkpoint folder, "
+            "or measure it with `--weights synthetic`"
+        )
+    from huggingface_hub import snapshot_download
+
+    return _fetched(source.hf_id, lambda name: snapshot_download(name, allow_patterns=_FILES))
+
+
 def _from_hub(hf_id: str) -> ModelSource:
-    remedy = "give a checkpoint folder, or a catalogue name with `--weights synthetic`"
-    try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError:
-        raise Unavailable(
-            f"{hf_id}: reading from Hugging Face needs `pip install 'decodegap[measure]'`; "
-            f"or {remedy}"
-        ) from None
-    try:
-        path = Path(hf_hub_download(hf_id, "config.json"))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise Unavailable(f"cannot fetch {hf_id} from Hugging Face ({reason}); {remedy}") from None
+    from huggingface_hub import hf_hub_download
+
+    path = _fetched(hf_id, lambda name: hf_hub_download(name, "config.json"))
     config = _from_file(path, folder=None).config
     return ModelSource(
         shape=from_hf(config, hf_id), config=config, default_weights="checkpoint", hf_id=hf_id
     )
+
+
+def _fetched(hf_id: str, fetch: Callable[[str], str]) -> Path:
+    """What `fetch` brings, or one line on why it could not."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(fetch(hf_id))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise Unavailable(
+            f"cannot fetch {hf_id} from Hugging Face ({reason}); give a checkpoint folder, "
+            "or a catalogue name with `--weights synthetic`"
+        ) from None
