@@ -56,7 +56,7 @@ def comparison_words(plan: PairPlan) -> str:
         f"A: {plan.a.runtime}    B: {plan.b.runtime}",
         f"{plan.num_pairs} pairs in the order A B, B A, …; each trial a fresh process: prefill, "
         f"{trial.num_warmup} warm-up steps, {trial.num_steps} timed",
-        f"no difference: the {CONFIDENCE:.0%} interval of A ÷ B lies within ±{share} of 1",
+        f"no difference if the {CONFIDENCE:.0%} interval of A ÷ B lies within ±{share} of 1",
     ]
     if plan.until_width is not None:
         lines.append(
