@@ -32,6 +32,7 @@ from decodegap.record import (
     read_record,
     record_paths,
     write_once,
+    write_over,
     write_record,
 )
 
@@ -303,3 +304,17 @@ def test_records_that_ship_can_be_read():
     records, unreadable = read_folder(results)
     assert records
     assert unreadable == []
+
+
+def test_a_file_that_may_be_replaced_is_replaced_whole(tmp_path):
+    path = tmp_path / "new folder" / "kept.json"
+    assert write_over(b"first", path) == path
+    write_over(b"second", path)
+    assert path.read_bytes() == b"second"
+    assert [found.name for found in path.parent.iterdir()] == ["kept.json"]
+
+
+def test_a_file_below_a_file_cannot_be_written(tmp_path):
+    (tmp_path / "taken").write_text("no folder")
+    with pytest.raises(OutputFolder, match="make its folder writable"):
+        write_over(b"data", tmp_path / "taken" / "kept.json")

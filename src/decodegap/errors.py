@@ -71,6 +71,12 @@ class Unavailable(DecodegapError):
     pass
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's error says first; its class where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`did you mean …` for an unknown name, or the list of what there is."""
     names = sorted(known)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from decodegap.errors import BadCheckpoint, UnknownModel
+from decodegap.errors import BadCheckpoint, UnknownModel, first_line
 from decodegap.predict.device import Device
 from decodegap.predict.floor import step_floor
 from decodegap.predict.formats import get_format
@@ -63,7 +63,7 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise BadCheckpoint(
             f"{folder} has no usable tokenizer ({reason}); download its tokenizer.json too"
         ) from None

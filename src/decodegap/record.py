@@ -11,6 +11,7 @@ Schema history
 
 import os
 import secrets
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -73,6 +74,11 @@ class Trial(_Part, frozen=True, kw_only=True):
     arm: Arm | None = None
     study: str | None = None
     identity: str | None = None
+
+    @property
+    def weights_words(self) -> str:
+        """Which weights, for a person: that they are made up, or where they lie."""
+        return "synthetic weights (seeded)" if self.weights == "synthetic" else str(self.folder)
 
 
 class Verdict(_Part, frozen=True, kw_only=True):
@@ -250,20 +256,40 @@ def write_once(data: bytes, path: Path) -> Path:
     Raises:
         OutputFolder: it could not be written.
     """
+    return _write_whole(data, path, os.link, "free space or give another --out")
+
+
+def write_over(data: bytes, path: Path) -> Path:
+    """Write a file whole or not at all, in place of what may be there; its folder is made.
+
+    Raises:
+        OutputFolder: it could not be written.
+    """
+    remedy = "free space or make its folder writable"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(path, error, remedy) from None
+    return _write_whole(data, path, os.replace, remedy)
+
+
+def _write_whole(data: bytes, path: Path, put: Callable[[Path, Path], None], remedy: str) -> Path:
     partial = path.with_name(f".{path.name}.{new_id()}.partial")
     try:
         with partial.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.link(partial, path)
+        put(partial, path)
     except OSError as error:
-        raise OutputFolder(
-            f"cannot write {path} ({error.strerror or error}); free space or give another --out"
-        ) from None
+        raise _cannot_write(path, error, remedy) from None
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def _cannot_write(path: Path, error: OSError, remedy: str) -> OutputFolder:
+    return OutputFolder(f"cannot write {path} ({error.strerror or error}); {remedy}")
 
 
 class _Header(msgspec.Struct):

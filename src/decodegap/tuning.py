@@ -9,10 +9,11 @@ from time import monotonic
 
 import msgspec
 
-from decodegap.errors import OutputFolder, Unavailable
+from decodegap.errors import Unavailable
 from decodegap.measure.environment import package_versions
 from decodegap.measure.machine import gpu_of
 from decodegap.predict.model import ModelShape
+from decodegap.record import write_over
 from decodegap.units import format_seconds
 
 
@@ -80,12 +81,5 @@ def save_rows(rows: str) -> Path:
     from decodegap.engine.kernels.settings import merged_table, own_table
 
     path = own_table()
-    text = merged_table(rows)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise OutputFolder(f"cannot write {path} ({error.strerror or error})") from None
-    return path
+    data = merged_table(rows).encode()
+    return write_over(data, path)

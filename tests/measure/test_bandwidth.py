@@ -110,12 +110,13 @@ def test_a_catalogue_row_takes_the_bandwidth_measured_here(cache, monkeypatch):
     for module in (bandwidth, machine):
         monkeypatch.setattr(module, "list_gpus", lambda: [gpu(0, "GPU-a")])
     h200, l4 = (catalogue_devices()[name] for name in ("h200", "l4"))
-    assert bandwidth.with_local_bandwidth(h200) == h200  # nothing is known yet
+    assert bandwidth.with_local_bandwidths([h200]) == [h200]  # nothing is known yet
     path = cache_path("NVIDIA H200", "580.0")
     path.parent.mkdir(parents=True)
     path.write_bytes(msgspec.json.encode(measured(sum=[1e-9])))
-    assert bandwidth.with_local_bandwidth(h200).reachable_bytes_per_second == pytest.approx(1e12)
-    assert bandwidth.with_local_bandwidth(l4) == l4
+    here, elsewhere = bandwidth.with_local_bandwidths([h200, l4])
+    assert here.reachable_bytes_per_second == pytest.approx(1e12)
+    assert elsewhere == l4
 
 
 def test_a_probe_that_dies_is_an_error_with_its_reason(monkeypatch):

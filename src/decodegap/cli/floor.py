@@ -49,10 +49,10 @@ def floor(
 def _floor_devices(names: list[str] | None) -> list[Any]:
     """The devices asked for, else the whole catalogue; a bandwidth measured here replaces the
     catalogue's."""
-    from decodegap.measure.bandwidth import with_local_bandwidth
+    from decodegap.measure.bandwidth import with_local_bandwidths
     from decodegap.predict.catalogue import catalogue_devices
     from decodegap.predict.device import find_device
 
     rows = catalogue_devices()
     wanted = [find_device(name, rows) for name in names] if names else list(rows.values())
-    return [with_local_bandwidth(row) for row in wanted]
+    return with_local_bandwidths(wanted)

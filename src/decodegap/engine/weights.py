@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from decodegap.engine.program import Program, WeightSpec
-from decodegap.errors import BadCheckpoint, DoesNotFit
+from decodegap.errors import BadCheckpoint, DoesNotFit, first_line
 
 Weights = dict[str, torch.Tensor]
 
@@ -185,5 +185,4 @@ def _open_file(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadCheckpoint(f"{path} is damaged ({reason}); download it again") from None
+        raise BadCheckpoint(f"{path} is damaged ({first_line(error)}); download it again") from None

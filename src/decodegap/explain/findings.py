@@ -45,7 +45,7 @@ def findings_on(cells: Sequence[Cell]) -> list[Finding]:
     less certain; findings that differ only in the cell are one."""
     advice = [finding for group in _comparable(cells) for finding in _advice(group)]
     warnings = [finding for cell in cells for finding in _warnings(cell)]
-    return [*advice, *_merge(warnings)]
+    return [*advice, *merge_findings(warnings)]
 
 
 def _comparable(cells: Iterable[Cell]) -> list[list[Cell]]:
@@ -70,7 +70,7 @@ def _advice(group: Sequence[Cell]) -> Iterator[Finding]:
         if worst is not best
         else "measure another runtime beside it",
     )
-    yield from _merge(_host_paced(cell) for cell in group if _is_host_paced(cell))
+    yield from merge_findings(_host_paced(cell) for cell in group if _is_host_paced(cell))
     yield from _what_is_left(best)
 
 
@@ -123,7 +123,8 @@ def _what_is_left(best: Cell) -> Iterator[Finding]:
     yield Finding(severity="advice", cells=(best.name,), text=text, hint=hint)
 
 
-def _merge(findings: Iterable[Finding]) -> list[Finding]:
+def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that say the same of several cells become one."""
     merged: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         key = (finding.text, finding.hint)

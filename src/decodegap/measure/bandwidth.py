@@ -5,6 +5,7 @@ Measured in a fresh process and kept per device and driver, so that one figure s
 """
 
 import os
+from collections.abc import Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from decodegap.errors import Unavailable
-from decodegap.measure.machine import describe_host, gpu_of, list_gpus, local_device
+from decodegap.measure.machine import Gpu, describe_host, gpu_of, list_gpus, local_device
 from decodegap.measure.parent import require_ok, run_worker
 from decodegap.predict.device import Device, match_runtime_name, with_measured
-from decodegap.record import write_once
+from decodegap.record import write_over
 from decodegap.units import format_bytes
 
 _TIMEOUT_SECONDS = 180.0
@@ -68,9 +69,7 @@ def reachable_bandwidth(torch_device: str, again: bool = False) -> Bandwidth:
     if known is not None and not again:
         return known
     measured = probe_bandwidth(torch_device)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    write_once(msgspec.json.format(msgspec.json.encode(measured)), path)
+    write_over(msgspec.json.format(msgspec.json.encode(measured)), path)
     return measured
 
 
@@ -99,10 +98,16 @@ def local_device_with_bandwidth(torch_device: str) -> Device:
     return device if known is None else with_measured(device, *known.figure_and_source)
 
 
-def with_local_bandwidth(device: Device) -> Device:
-    """The catalogue row, with the bandwidth measured on this machine if this is such a device."""
-    for index, gpu in enumerate(list_gpus()):
-        known = cached_bandwidth(f"cuda:{index}")
+def with_local_bandwidths(devices: Sequence[Device]) -> list[Device]:
+    """Catalogue rows; one of which this machine has such a device, with the bandwidth measured
+    here. Asks the driver once: starting it takes longer than all the rest of a floor."""
+    gpus = list_gpus()
+    return [_with_local_bandwidth(device, gpus) for device in devices]
+
+
+def _with_local_bandwidth(device: Device, gpus: Sequence[Gpu]) -> Device:
+    for gpu in gpus:
+        known = read_bandwidth(cache_path(gpu.name, gpu.driver))
         if known is not None and match_runtime_name(gpu.name, {device.name: device}):
             return with_measured(device, known.bytes_per_second, "measured on this machine")
     return device

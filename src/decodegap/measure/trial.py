@@ -51,33 +51,42 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
     fmt = get_format(request.format)
     specs = choose_runtimes(request, fmt)
     source = choose_model(request, fmt)
-    weights, folder = choose_weights(source, request)
     for context in request.contexts:
         check_positions(source.shape, context, request)
         check_fits(source.shape, context, fmt, request.device)
+    first = first_trial(request, source, specs[0].text, new_id())
+    held = msgspec.structs.replace(first, reachable_bytes_per_second=reachable_bytes_per_second)
     cells = [(context, spec.text) for context in request.contexts for spec in specs]
-    run = new_id()
     return [
-        Trial(
-            run=run,
-            order=order,
-            shape=source.shape,
-            config=source.config,
-            runtime=runtime,
-            format=fmt.name,
-            context=context,
-            num_warmup=request.num_warmup,
-            num_steps=request.num_steps,
-            weights=weights,
-            folder=None if folder is None else str(folder),
-            device=request.device,
-            seed=request.seed,
-            timeout_seconds=request.timeout_seconds,
-            probes=request.probes,
-            reachable_bytes_per_second=reachable_bytes_per_second,
-        )
+        msgspec.structs.replace(held, order=order, context=context, runtime=runtime)
         for order, (context, runtime) in enumerate(interleave(cells, request.num_trials))
     ]
+
+
+def first_trial(request: Request, source: ModelSource, runtime: str, run: str) -> Trial:
+    """The first trial of a run: the model's weights found and proven whole, the first context.
+
+    Raises:
+        DecodegapError: there are no such weights, or they are not whole.
+    """
+    weights, folder = choose_weights(source, request)
+    return Trial(
+        run=run,
+        order=0,
+        shape=source.shape,
+        config=source.config,
+        runtime=runtime,
+        format=request.format,
+        context=request.contexts[0],
+        num_warmup=request.num_warmup,
+        num_steps=request.num_steps,
+        weights=weights,
+        folder=None if folder is None else str(folder),
+        device=request.device,
+        seed=request.seed,
+        timeout_seconds=request.timeout_seconds,
+        probes=request.probes,
+    )
 
 
 def choose_runtimes(request: Request, fmt: Format) -> list[RuntimeSpec]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from decodegap.errors import DecodegapError, Unavailable
+from decodegap.errors import DecodegapError, Unavailable, first_line
 from decodegap.measure.parent import WorkerReport, read_job, send_report
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.record import Measurement, Outcome, Trial, Verdict
@@ -32,7 +32,7 @@ def report_on(trial: Trial) -> WorkerReport:
     try:
         return measure(trial)
     except OutOfMemoryError as error:
-        return WorkerReport(outcome="oom", reason=_first_line(error))
+        return WorkerReport(outcome="oom", reason=first_line(error))
     except Unavailable as error:
         return WorkerReport(outcome="unavailable", reason=str(error))
     except DecodegapError as error:
@@ -41,11 +41,7 @@ def report_on(trial: Trial) -> WorkerReport:
         # The CPU allocator has no exception class of its own.
         if "DefaultCPUAllocator" not in str(error):
             raise
-        return WorkerReport(outcome="oom", reason=_first_line(error))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+        return WorkerReport(outcome="oom", reason=first_line(error))
 
 
 def measure(trial: Trial) -> WorkerReport:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from decodegap.errors import BadConfig, Unavailable, UnknownModel, nearest
+from decodegap.errors import BadConfig, Unavailable, UnknownModel, first_line, nearest
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
 from decodegap.predict.hf_config import from_hf
 from decodegap.predict.model import ModelShape
@@ -125,7 +125,7 @@ def _fetched(hf_id: str, fetch: Callable[[str], str]) -> Path:
     try:
         return Path(fetch(hf_id))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise Unavailable(
             f"cannot fetch {hf_id} from Hugging Face ({reason}); give a checkpoint folder, "
             "or a catalogue name with `--weights synthetic`"

@@ -88,8 +88,7 @@ def plan_view(trials: Sequence[Trial], device: Device) -> Text:
     """What will be measured, and how fast it could be. `device` has its measured bandwidth."""
     first = trials[0]
     runtimes = ", ".join(dict.fromkeys(trial.runtime for trial in trials))
-    weights = "synthetic weights (seeded)" if first.weights == "synthetic" else str(first.folder)
-    lines = [f"{first.shape.name}, {first.format}, {weights}, on {device.title}"]
+    lines = [f"{first.shape.name}, {first.format}, {first.weights_words}, on {device.title}"]
     if device.measured is not None:
         speed = format_bandwidth(device.measured.bytes_per_second)
         lines.append(f"memory reads at {speed} ({device.measured.source})")

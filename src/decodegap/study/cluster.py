@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from decodegap.errors import DecodegapError, Unavailable
+from decodegap.errors import DecodegapError, Unavailable, first_line
 from decodegap.measure.session import StoredRecord
 from decodegap.record import Placement, Record
 from decodegap.study.folder import store
@@ -50,7 +50,7 @@ def connect(address: str) -> None:
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise Unavailable(f"no Ray cluster answers at {address} ({reason})") from None
 
 

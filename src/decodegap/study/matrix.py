@@ -7,7 +7,7 @@ import msgspec
 
 from decodegap.errors import DecodegapError
 from decodegap.explain.prediction import parse_prediction, parse_share
-from decodegap.measure.trial import Request, check_positions, choose_weights, interleave
+from decodegap.measure.trial import Request, check_positions, first_trial, interleave
 from decodegap.predict.resolve import resolve_model
 from decodegap.record import Trial
 from decodegap.study.cells import (
@@ -95,11 +95,12 @@ def _matrix_trials(study: Study, cells: Sequence[Cell]) -> Iterator[Planned]:
         groups.setdefault((cell.model, cell.device, cell.format), []).append(cell)
     for group in groups.values():
         repeats = dict.fromkeys(group, 0)
+        trials = {cell: trial_of(study, cell) for cell in group}
         points = [(cell.context, cell.runtime) for cell in group]
         by_point = dict(zip(points, group, strict=True))
         for order, point in enumerate(interleave(points, study.protocol.num_trials)):
             cell = by_point[point]
-            trial = msgspec.structs.replace(trial_of(study, cell), order=order)
+            trial = msgspec.structs.replace(trials[cell], order=order)
             yield _identified(cell.device, trial, repeats[cell])
             repeats[cell] += 1
 
@@ -174,25 +175,8 @@ def trial_of(study: Study, cell: Cell) -> Trial:
     )
     source = resolve_model(cell.model)
     check_positions(source.shape, cell.context, request)
-    weights, folder = choose_weights(source, request)
-    return Trial(
-        run=_run_name(study, cell),
-        order=0,
-        shape=source.shape,
-        config=source.config,
-        runtime=cell.runtime,
-        format=cell.format,
-        context=cell.context,
-        num_warmup=protocol.num_warmup,
-        num_steps=protocol.num_steps,
-        weights=weights,
-        folder=None if folder is None else str(folder),
-        device=cell.device,
-        seed=protocol.seed,
-        timeout_seconds=protocol.timeout_seconds,
-        probes=protocol.probes,
-        study=study.sha256,
-    )
+    trial = first_trial(request, source, cell.runtime, _run_name(study, cell))
+    return msgspec.structs.replace(trial, study=study.sha256)
 
 
 def _identified(device: str, trial: Trial, repeat: int) -> Planned:

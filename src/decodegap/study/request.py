@@ -49,9 +49,8 @@ def plan_comparison(request: PairRequest, reachable_bytes_per_second: float | No
 def comparison_words(plan: PairPlan) -> str:
     """What will be compared, and by what it will be judged."""
     trial, share = plan.a, f"{plan.margin * 100:g} %"
-    weights = "synthetic weights (seeded)" if trial.weights == "synthetic" else str(trial.folder)
     lines = [
-        f"{trial.shape.name}, {trial.format}, {weights}, context {trial.context}, on "
+        f"{trial.shape.name}, {trial.format}, {trial.weights_words}, context {trial.context}, on "
         f"{local_device(trial.device).title}",
         f"A: {plan.a.runtime}    B: {plan.b.runtime}",
         f"{plan.num_pairs} pairs in the order A B, B A, …; each trial a fresh process: prefill, "

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from decodegap.explain.findings import Finding
+from decodegap.explain.findings import Finding, merge_findings
 from decodegap.explain.foreign.against_floor import Grade
 from decodegap.units import format_bandwidth, format_bytes, format_seconds
 
@@ -12,14 +12,13 @@ _DEFAULT_BATCH = "vllm bench latency takes 8 unless told"
 _Remark = tuple[str, str]
 
 
-def findings_on_grades(grades: Sequence[Grade]) -> Iterator[Finding]:
+def findings_on_grades(grades: Sequence[Grade]) -> list[Finding]:
     """Each remark once, with all the figures it is made on."""
-    figures: dict[_Remark, list[str]] = {}
-    for grade in grades:
-        for remark in _remarks(grade):
-            figures.setdefault(remark, []).append(grade.figure.name)
-    for (text, hint), names in figures.items():
-        yield Finding(severity="warning", cells=tuple(names), text=text, hint=hint)
+    return merge_findings(
+        Finding(severity="warning", cells=(grade.figure.name,), text=text, hint=hint)
+        for grade in grades
+        for text, hint in _remarks(grade)
+    )
 
 
 def _remarks(grade: Grade) -> Iterator[_Remark]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from decodegap.errors import Unavailable
+from decodegap.errors import Unavailable, first_line
 from decodegap.measure.runtimes.hf_static import HfStatic, num_positions
 from decodegap.measure.runtimes.sdpa import attention_of
 from decodegap.record import Trial
@@ -59,7 +59,7 @@ def load(model: Any, trial: Trial) -> HfCompile:
     try:
         return HfCompile(inner)
     except torch._inductor.exc.InductorError as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise Unavailable(
             f"torch.compile cannot build the step here ({reason}); it needs a C++ compiler"
         ) from None

@@ -10,7 +10,7 @@ import transformers
 from safetensors import SafetensorError
 from transformers.initialization import no_init_weights
 
-from decodegap.errors import BadCheckpoint, BadConfig
+from decodegap.errors import BadCheckpoint, BadConfig, first_line
 from decodegap.predict.hf_config import from_hf
 from decodegap.record import Trial
 
@@ -84,7 +84,7 @@ def _from_checkpoint(trial: Trial, config: Any) -> Any:
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise BadCheckpoint(f"cannot load {trial.folder}: {reason}") from None
     missing = sorted(report["missing_keys"])
     if missing:
