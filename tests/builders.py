@@ -257,3 +257,16 @@ def assert_refused(ended: ProgramEnd, *words: str) -> None:
     for word in words:
         assert word in lines[0]
     assert ended.out == ""
+
+
+def one_by_one(run):
+    """What runs the trials of a process, from what makes one's record."""
+    return lambda trials: (run(trial) for trial in trials)
+
+
+def run_trial(trial):
+    """The record of one trial in a real process of its own."""
+    from decodegap.measure.parent import run_process
+
+    (record,) = run_process([trial])
+    return record

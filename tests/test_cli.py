@@ -13,6 +13,7 @@ from builders import (
     failed_record,
     make_gpu_record,
     make_record,
+    one_by_one,
     run_program,
     shape_of,
     tiny,
@@ -202,7 +203,7 @@ def no_workers(monkeypatch):
 
     monkeypatch.setattr(parent, "run_worker", refuse)
     monkeypatch.setattr("decodegap.measure.bandwidth.run_worker", refuse)
-    monkeypatch.setattr(session, "run_trial", refuse)
+    monkeypatch.setattr(session, "run_process", refuse)
 
 
 BAD_MEASURES = {
@@ -331,7 +332,7 @@ def instant_trials(monkeypatch, known_bandwidth):
     def run(asked):
         return make_record([0.002, 0.002, 0.003], trial=asked)
 
-    monkeypatch.setattr(session, "run_trial", run)
+    monkeypatch.setattr(session, "run_process", one_by_one(run))
 
 
 def test_measure_shows_plan_steps_account_and_folder_in_order(program, tmp_path, instant_trials):
@@ -463,7 +464,7 @@ def test_a_worker_that_is_killed_is_said_and_the_others_go_on(
         failed = failed_record("crash", "worker ended with SIGKILL")
         return msgspec.structs.replace(failed, trial=asked)
 
-    monkeypatch.setattr(session, "run_trial", run)
+    monkeypatch.setattr(session, "run_process", one_by_one(run))
     arguments = ("-c", "16", "-d", "cpu", "-r", "hf-eager", "-r", "hf-static")
     ended = program(
         "measure", write_config(tmp_path / "mine"), *arguments, "--out", tmp_path / "out"
@@ -479,14 +480,14 @@ def test_a_bandwidth_that_cannot_be_makes_no_figure(program, tmp_path, monkeypat
     from decodegap.measure import worker
 
     def run_here(asked):
-        report = worker.report_on(asked)
+        report = worker.report_on(asked, worker.LoadedModel())
         return msgspec.structs.replace(
             make_record(trial=asked), outcome=report.outcome, reason=report.reason
         )
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_known_bandwidth(1000.0)
-    monkeypatch.setattr(session, "run_trial", run_here)
+    monkeypatch.setattr(session, "run_process", one_by_one(run_here))
     options = ("-c", "16", "-d", "cpu", "-r", "hf-eager", "--trials", "1", "--no-probes")
     ended = program("measure", write_config(tmp_path / "mine"), *options, "--out", tmp_path / "out")
     assert ended.code == 1

@@ -12,6 +12,7 @@ from builders import (
     failed_record,
     make_profile,
     make_record,
+    one_by_one,
     write_config,
 )
 from decodegap.explain.prediction import parse_prediction, registered_hash
@@ -52,7 +53,7 @@ def trials_take(monkeypatch):
             profile = make_profile({"gemv": 1e-3})
             return make_record([found], trial=trial, minute=next(started), profile=profile)
 
-        monkeypatch.setattr(session, "run_one", run_one)
+        monkeypatch.setattr(session, "run_process", one_by_one(run_one))
 
     return install
 

@@ -8,11 +8,20 @@ import time
 import tomllib
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from builders import assert_refused, failed_record, make_record, tiny, write_config
+from builders import (
+    assert_refused,
+    failed_record,
+    make_environment,
+    make_record,
+    one_by_one,
+    tiny,
+    write_config,
+)
 from decodegap.record import new_id, read_folder, record_paths
 from decodegap.study.file import BadStudy, parse_study, read_study
 from decodegap.study.folder import StudyFolder, claim, held, read_stored
@@ -250,7 +259,7 @@ def ran(monkeypatch):
             return msgspec.structs.replace(failed, trial=trial, id=new_id())
         return make_record([0.01, 0.011], trial=trial, minute=next(started))
 
-    monkeypatch.setattr("decodegap.study.run.run_one", run_one)
+    monkeypatch.setattr("decodegap.study.run.run_together", one_by_one(run_one))
     return ran
 
 
@@ -306,10 +315,26 @@ def test_a_stopped_study_goes_on_where_it_was(study, file, folder, ran):
     assert len(ran) == 28
 
 
+def test_a_study_does_not_go_on_with_other_versions(study, folder, ran, monkeypatch):
+    cpu = make_environment().host_cpu
+    monkeypatch.setattr("decodegap.study.run.describe_host", lambda: SimpleNamespace(cpu=cpu))
+    ran.stop_after = 5
+    study()
+    for more in ((), ("--dry-run",)):
+        ended = study(*more)
+        assert_refused(ended, "was made with decodegap None, and 0.1.0+src.")
+        assert "move the older records out of the folder" in ended.err
+    assert len(ran) == 5
+    monkeypatch.setattr("decodegap.study.run.package_versions", lambda: make_environment().packages)
+    ran.stop_after = None
+    assert study().code == 0
+    assert len(ran) == 28
+
+
 KILLED = """
 import sys, time
 sys.path.insert(0, {tests!r})
-from builders import make_record
+from builders import make_record, one_by_one
 from decodegap import cli
 from decodegap.study import run
 
@@ -317,7 +342,7 @@ def slow(trial):
     time.sleep(0.05)
     return make_record([0.01], trial=trial)
 
-run.run_one = slow
+run.run_together = one_by_one(slow)
 sys.argv = ["decodegap", "study", {file!r}, "--out", {folder!r}]
 cli.main()
 """

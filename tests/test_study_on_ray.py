@@ -55,7 +55,10 @@ def made_up_launch(tmp_path, seconds=0.3):
     """A launch that takes a moment and notes its start; sent to the nodes by value."""
     notes = str(tmp_path / "started")
 
-    def launch(planned: Planned) -> Record:
+    def launch(together: list[Planned]) -> list[Record]:
+        return [record_of(planned) for planned in together]
+
+    def record_of(planned: Planned) -> Record:
         from datetime import UTC, datetime
 
         from decodegap.record import new_id

@@ -1,4 +1,4 @@
-"""The record: what one trial in one fresh process wrote. The waist of the project.
+"""The record: what one trial wrote. The waist of the project.
 
 Measuring ends in records; explaining, planning and reporting begin with them. A record keeps raw
 samples and their context, is written once, atomically, and never changed; every statistic is
@@ -7,6 +7,7 @@ computed when it is read. Seconds, bytes and bytes per second throughout.
 Schema history
     1   first version
     2   Trial gains `arm`, `study` and `identity`, Record gains `placement`; all absent before
+    3   Trial gains `process`, Record gains `place_in_process`; before, a trial had its own process
 """
 
 import os
@@ -21,7 +22,7 @@ import msgspec
 from decodegap.errors import BadRecord, OutputFolder
 from decodegap.predict.model import ModelShape
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Outcome = Literal["ok", "wrong", "impossible", "oom", "timeout", "crash", "unavailable"]
 Weights = Literal["synthetic", "checkpoint"]
@@ -52,7 +53,9 @@ class Trial(_Part, frozen=True, kw_only=True):
     `device` is torch's name of it (`cpu`, `cuda:0`); `order` counts trials of one run in the
     order they were started. `reachable_bytes_per_second` is the bandwidth measured before, against
     which an impossible time is refused. `study` is the hash of the study a trial belongs to and
-    `identity` that of what it measures there, by which a resumed study knows it again.
+    `identity` that of what it measures there, by which a resumed study knows it again. Trials of a
+    run with one `process` are run in turn by one process, which loads the weights once; None: by a
+    process of its own.
     """
 
     run: str
@@ -74,6 +77,7 @@ class Trial(_Part, frozen=True, kw_only=True):
     arm: Arm | None = None
     study: str | None = None
     identity: str | None = None
+    process: str | None = None
 
     @property
     def weights_words(self) -> str:
@@ -186,8 +190,9 @@ class Placement(_Part, frozen=True, kw_only=True):
 
 
 class Record(_Part, frozen=True, kw_only=True):
-    """One trial's whole outcome. `seconds` is the worker's life as the parent saw it; no
-    `placement`: on the machine that was asked."""
+    """One trial's whole outcome. `seconds` is what the parent waited for it; no `placement`: on
+    the machine that was asked. `place_in_process` counts the trials its process had run before; all
+    but the first found the weights loaded, so their `load_seconds` is 0."""
 
     schema_version: int = SCHEMA_VERSION
     id: str
@@ -199,6 +204,7 @@ class Record(_Part, frozen=True, kw_only=True):
     measurement: Measurement | None
     environment: Environment | None
     placement: Placement | None = None
+    place_in_process: int = 0
 
     @property
     def wall_samples(self) -> list[float]:

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import make_gpu_record, make_profile, make_record, make_trial
+from builders import (
+    failed_record,
+    make_gpu_record,
+    make_profile,
+    make_record,
+    make_trial,
+)
 from decodegap.explain.account import Account, account_for
 from decodegap.explain.part import (
     ATTENTION,
@@ -43,6 +49,10 @@ def assert_closes(account: Account) -> None:
 
 def summary_of(*records):
     return summarise(records, device_of(records))
+
+
+def assert_advises(words: str, account: Account) -> None:
+    assert len([note for note in account.notes if words in note]) == 1, account.notes
 
 
 def parts_of(account: Account) -> dict[str, float]:
@@ -105,7 +115,7 @@ def test_without_a_reachable_floor_there_is_no_account():
 @pytest.mark.parametrize("runtime", ["hf-eager", "hf-static"])
 def test_an_account_of_a_real_cpu_trial_closes_and_has_every_part(runtime):
     trial = make_trial(runtime=runtime, num_steps=5, probes=True, reachable_bytes_per_second=50e9)
-    report = worker.report_on(trial)
+    report = worker.report_on(trial, worker.LoadedModel())
     record = msgspec.structs.replace(
         make_record(trial=trial),
         measurement=report.measurement,
@@ -145,9 +155,11 @@ def gpu_records(draw, runtime):
     eager=st.none() | gpu_records("hf-eager"),
     static=st.none() | gpu_records("hf-static"),
     graph=st.none() | gpu_records("hf-graph"),
+    asked=st.none() | gpu_records("hf-eager?sdpa=math"),
+    replayed=st.none() | gpu_records("hf-graph?sdpa=math"),
 )
-def test_gpu_accounts_close_whatever_ran_beside(eager, static, graph):
-    records = [record for record in (eager, static, graph) if record is not None]
+def test_gpu_accounts_close_whatever_ran_beside(eager, static, graph, asked, replayed):
+    records = [record for record in (eager, static, graph, asked, replayed) if record is not None]
     for account in accounts(*records).values():
         assert_closes(account)
 
@@ -193,19 +205,115 @@ def test_gpu_accounts_of_known_causes(runtime):
     assert account.residual == pytest.approx(0, abs=1e-12)
 
 
+def test_a_compiled_step_is_a_replay_too():
+    compiled = profiled("hf-compile", GRAPH_STEP, STATIC_KERNELS, BUSY_STATIC, REPLAY)
+    for beside in ((), (STATIC, GRAPH)):
+        account = accounts(compiled, *beside)["hf-compile"]
+        assert parts_of(account) == pytest.approx(KNOWN["hf-graph"])
+        assert account.residual == pytest.approx(0, abs=1e-12)
+
+
 def test_alone_a_runtime_keeps_what_only_others_can_tell_apart():
     account = accounts(STATIC)["hf-static"]
     assert parts_of(account) == pytest.approx(KERNEL_PARTS)
     assert account.residual == pytest.approx(GAP + WAIT + LAUNCHES)
     assert "not separated" in account.residual_name
-    assert any("run hf-static and hf-graph beside it" in note for note in account.notes)
+    assert_advises("run hf-graph beside it to separate", account)
+    assert_advises("run hf-static and hf-graph beside it to", accounts(EAGER)["hf-eager"])
 
 
 def test_eager_beside_the_graph_alone_is_not_split_further():
     """Without hf-static, launching and host work cannot be told apart."""
     account = accounts(EAGER, GRAPH)["hf-eager"]
     assert {LAUNCH, HOST}.isdisjoint(parts_of(account))
-    assert any("run hf-static and hf-graph beside it" in note for note in account.notes)
+    assert_advises("run hf-static beside it to separate", account)
+
+
+def test_a_graph_without_a_profile_separates_nothing():
+    measurement = msgspec.structs.replace(GRAPH.measurement, profile=None)
+    blind = msgspec.structs.replace(GRAPH, measurement=measurement)
+    account = accounts(EAGER, STATIC, blind)["hf-eager"]
+    assert {GAPS, LAUNCH, HOST}.isdisjoint(parts_of(account))
+    assert_advises("no kernel profile of hf-graph", account)
+
+
+# Options: each attention kernel is split against arms that run the same
+
+
+def with_option(record, option: str, slower: float = 1.0):
+    """The record as one of its runtime's with an option; all of its times `slower`."""
+    measurement, profile = record.measurement, record.measurement.profile
+    kernels = {kernel.name: slower * kernel.seconds for kernel in profile.kernels}
+    timings = measurement.timings
+    replay = [slower * seconds for seconds in timings["back_to_back"]]
+    return make_gpu_record(
+        [slower * seconds for seconds in timings["wall"]],
+        runtime=f"{record.trial.runtime}?{option}",
+        timings={"back_to_back": replay},
+        profile=make_profile(
+            kernels, busy=slower * profile.busy_seconds, wall=slower * profile.wall_seconds
+        ),
+    )
+
+
+PLAIN = (EAGER, STATIC, GRAPH)
+MATH = tuple(with_option(record, "sdpa=math", slower=3.0) for record in PLAIN)
+
+
+@pytest.mark.parametrize("runtime", KNOWN)
+def test_a_runtime_with_an_option_is_split_against_those_with_the_same(runtime):
+    """All that math does takes three times as long; the plain arms of the run are not its."""
+    found = accounts(*PLAIN, *MATH)
+    parts = parts_of(found[f"{runtime}?sdpa=math"])
+    for name in (GAPS, SYNCHRONISE, LAUNCH, HOST):
+        known = KNOWN[runtime].get(name)
+        assert parts.get(name) == (None if known is None else pytest.approx(3 * known))
+    assert parts_of(found[runtime]) == pytest.approx(KNOWN[runtime])
+    assert found[f"{runtime}?sdpa=math"].residual == pytest.approx(0, abs=1e-12)
+
+
+def test_the_screen_says_which_arms_were_subtracted():
+    account = accounts(*MATH)["hf-eager?sdpa=math"]
+    bases = {part.name: part.basis for part in account.parts}
+    assert bases[LAUNCH] == "hf-static?sdpa=math − hf-graph?sdpa=math"
+    assert bases[HOST].startswith("hf-eager?sdpa=math − hf-static?sdpa=math")
+    assert_advises("hf-static?sdpa=math and hf-graph?sdpa=math launch the same kernels", account)
+
+
+@pytest.mark.parametrize("beside", [(), PLAIN, (*PLAIN, MATH[2])], ids=["alone", "plain", "math"])
+def test_without_arms_of_its_own_option_the_time_stays_in_the_residual(beside):
+    flash = with_option(EAGER, "sdpa=flash")
+    account = accounts(*beside, flash)["hf-eager?sdpa=flash"]
+    assert {GAPS, SYNCHRONISE, LAUNCH, HOST}.isdisjoint(parts_of(account))
+    assert account.residual == pytest.approx(GAP + WAIT + LAUNCHES + HOST_WORK)
+    assert_advises("run hf-static?sdpa=flash and hf-graph?sdpa=flash beside it to", account)
+    assert_closes(account)
+
+
+def test_a_plain_runtime_is_not_split_against_arms_with_an_option():
+    account = accounts(EAGER, *MATH)["hf-eager"]
+    assert {GAPS, LAUNCH, HOST}.isdisjoint(parts_of(account))
+    assert_advises("run hf-static and hf-graph beside it to", account)
+
+
+def test_arms_that_were_tried_and_could_not_run_are_not_advised_again():
+    """On a GPU torch's flash attention takes no mask, and a static cache needs one."""
+    refused = [
+        failed_record("unavailable", "no kernel", trial=arm.trial)
+        for arm in (with_option(STATIC, "sdpa=flash"), with_option(GRAPH, "sdpa=flash"))
+    ]
+    account = accounts(*PLAIN, with_option(EAGER, "sdpa=flash"), *refused)["hf-eager?sdpa=flash"]
+    assert_advises(
+        "hf-static?sdpa=flash ended unavailable and hf-graph?sdpa=flash ended unavailable", account
+    )
+    assert not any("beside it" in note for note in account.notes)
+
+
+def test_an_arm_refused_at_another_context_was_not_tried_here():
+    elsewhere = failed_record(
+        "oom", "no room", trial=msgspec.structs.replace(STATIC.trial, context=17)
+    )
+    assert_advises("run hf-static beside it", accounts(EAGER, GRAPH, elsewhere)["hf-eager"])
 
 
 def test_the_graph_needs_nobody():

@@ -1,18 +1,31 @@
 """What goes into a record beside its samples."""
 
+import hashlib
+import re
 from importlib import metadata
+from pathlib import Path
 
 import pynvml
 import pytest
 
+import decodegap
+from builders import make_environment, make_record
 from decodegap import __version__
+from decodegap.explain.summary import UnlikeRecords, refuse_unlike
 from decodegap.measure import environment
-from decodegap.measure.environment import describe_environment, host_state, package_versions
+from decodegap.measure.environment import (
+    describe_environment,
+    host_state,
+    package_versions,
+    source_hash,
+)
 
 
 def test_versions_are_those_installed():
     versions = package_versions()
-    assert versions["decodegap"] == __version__
+    version, _, local = versions["decodegap"].partition("+")
+    assert version == __version__
+    assert re.fullmatch(r"src\.[0-9a-f]{8}", local)
     assert versions["torch"] == metadata.version("torch")
     assert versions["transformers"] == metadata.version("transformers")
     assert None not in versions.values()
@@ -21,6 +34,91 @@ def test_versions_are_those_installed():
 def test_a_package_that_is_not_here_is_left_out(monkeypatch):
     monkeypatch.setattr(environment, "PACKAGES", ("torch", "no-such-package"))
     assert set(package_versions()) == {"decodegap", "torch"}
+
+
+# The hash that tells one state of our own source from another
+
+
+def write_package(folder: Path, **changes: str) -> Path:
+    """A package of four sources, two of which make a step."""
+    sources = {
+        "measure/timers.py": "one",
+        "engine/kernels/tuned.toml": "two",
+        "explain/summary.py": "three",
+        "record.py": "four",
+    }
+    for name, text in (sources | changes).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def hash_with(tmp_path: Path, **changes: str) -> str:
+    """The hash of a package that differs in `changes`, in a folder of its own."""
+    return source_hash(write_package(tmp_path / str(len(list(tmp_path.iterdir()))), **changes))
+
+
+def test_the_hash_is_known_and_the_same_wherever_the_package_lies(tmp_path):
+    """sha256 of `engine/kernels/tuned.toml`, 3 bytes, `two`, then `measure/timers.py`, 3, `one`."""
+    whole = b"engine/kernels/tuned.toml\x003\x00twomeasure/timers.py\x003\x00one"
+    expected = hashlib.sha256(whole).hexdigest()[:8]
+    assert hash_with(tmp_path) == hash_with(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"measure/timers.py": "One"},
+        {"engine/kernels/tuned.toml": "Two"},
+        {"measure/more.py": ""},
+        {"measure/timers.py": "", "engine/kernels/tuned.toml": "twoone"},
+    ],
+    ids=["a runtime", "a setting", "an empty file", "bytes moved to another file"],
+)
+def test_a_change_of_what_makes_a_step_changes_the_hash(changes, tmp_path):
+    assert hash_with(tmp_path, **changes) != hash_with(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["explain/summary.py", "record.py", "measure/__pycache__/timers.pyc", "engine/notes.md"]
+)
+def test_a_change_of_anything_else_does_not(name, tmp_path):
+    assert hash_with(tmp_path, **{name: "changed"}) == hash_with(tmp_path)
+
+
+def test_a_file_under_another_name_is_another_source(tmp_path):
+    package = write_package(tmp_path / "moved")
+    (package / "measure/timers.py").rename(package / "measure/clocks.py")
+    assert source_hash(package) != hash_with(tmp_path)
+
+
+def test_an_editor_s_dangling_link_is_not_source(tmp_path):
+    package = write_package(tmp_path / "edited")
+    (package / "measure/.#timers.py").symlink_to("someone@somewhere.1234")
+    assert source_hash(package) == hash_with(tmp_path)
+
+
+def test_the_hash_is_of_our_own_source():
+    local = package_versions()["decodegap"].partition("+src.")[2]
+    assert local == source_hash(Path(decodegap.__file__).parent)
+
+
+def test_the_source_is_read_once_a_process(monkeypatch):
+    first = package_versions()
+    monkeypatch.setattr(environment, "source_hash", None)  # would fail if it were called again
+    assert package_versions() == first
+
+
+def test_records_of_two_states_of_our_source_do_not_pool():
+    """The version number is the same; what differs is named, with both."""
+    before, after = (
+        make_record(environment=make_environment(packages={"decodegap": f"0.1.0+src.{state}"}))
+        for state in ("1a2b3c4d", "5e6f7a8b")
+    )
+    words = r"differ in decodegap version \(0\.1\.0\+src\.1a2b3c4d and 0\.1\.0\+src\.5e6f7a8b\)"
+    with pytest.raises(UnlikeRecords, match=words):
+        refuse_unlike([before, after])
 
 
 def test_the_host_before_and_after():

@@ -12,15 +12,15 @@ import msgspec
 import psutil
 import pytest
 
-from builders import make_trial, write_config
+from builders import make_trial, run_trial, write_config
 from decodegap.errors import DecodegapError, Unavailable
-from decodegap.measure import worker
+from decodegap.measure import parent, worker
 from decodegap.measure.parent import (
     WorkerExit,
     WorkerReport,
     interpret,
     require_ok,
-    run_trial,
+    run_process,
     run_worker,
 )
 from decodegap.record import read_folder
@@ -64,7 +64,7 @@ def is_gone(pid: int) -> bool:
 
 
 def test_an_answer_arrives_whole():
-    job = os.urandom(50_000)
+    job = os.urandom(25_000).hex().encode()
     end = run("echoes", job)
     assert (end.message, end.returncode, end.timed_out, end.tail) == (job, 0, False, "")
     assert 0 < end.seconds < PLENTY
@@ -266,6 +266,68 @@ def test_a_trial_that_takes_too_long_is_a_record_of_it():
     assert (record.measurement, record.environment) == (None, None)
 
 
+def answers(*words):
+    """A worker's job for `takes_turns`: one thing to do a trial."""
+    return [make_trial(order=order, folder=word) for order, word in enumerate(words)]
+
+
+@pytest.mark.parametrize(
+    "words, outcomes, places",
+    [
+        (("ok", "ok", "ok"), ["ok", "ok", "ok"], [0, 1, 2]),
+        (("ok", "wrong", "ok"), ["ok", "wrong", "ok"], [0, 1, 2]),
+        (("ok", "unavailable", "ok"), ["ok", "unavailable", "ok"], [0, 1, 2]),
+        (("ok", "oom", "ok", "ok"), ["ok", "oom", "ok", "ok"], [0, 1, 0, 1]),
+        (("die", "ok"), ["crash", "ok"], [0, 0]),
+        (("ok", "die", "ok"), ["ok", "crash", "ok"], [0, 1, 0]),
+        (("ok", "ok", "die"), ["ok", "ok", "crash"], [0, 1, 2]),
+    ],
+)
+def test_trials_share_a_process_up_to_a_failure_that_ends_it(monkeypatch, words, outcomes, places):
+    monkeypatch.setattr(parent, "_WORKER", "fake_workers.takes_turns")
+    trials = answers(*words)
+    records = list(run_process(trials))
+    assert [record.trial for record in records] == trials
+    assert [record.outcome for record in records] == outcomes
+    assert [record.place_in_process for record in records] == places
+
+
+def test_a_record_is_there_before_the_process_s_next_trial_ends(monkeypatch):
+    monkeypatch.setattr(parent, "_WORKER", "fake_workers.takes_turns")
+    running = run_process(answers("ok", "sleep"))
+    start = monotonic()
+    assert next(running).outcome == "ok"
+    running.close()
+    assert monotonic() - start < 20
+
+
+def test_a_shared_process_has_a_timeout_for_each_trial(monkeypatch):
+    monkeypatch.setattr(parent, "_WORKER", "fake_workers.takes_turns")
+    trials = [
+        msgspec.structs.replace(trial, timeout_seconds=seconds)
+        for trial, seconds in zip(answers("ok", "sleep", "ok"), (20, 0.5, 20), strict=True)
+    ]
+    assert [record.outcome for record in run_process(trials)] == ["ok", "timeout", "ok"]
+
+
+@pytest.mark.slow
+def test_trials_of_a_shared_process_load_once_and_measure_alike():
+    runtimes = ("hf-eager", "hf-static", "hf-eager")
+    trials = [
+        make_trial(runtime=runtime, context=context, process="round 0", probes=context == 64)
+        for runtime, context in zip(runtimes, (16, 64, 112), strict=True)
+    ]
+    records = list(run_process(trials))
+    assert [record.outcome for record in records] == ["ok"] * 3, records
+    loads = [record.measurement.load_seconds for record in records]
+    assert loads[0] > 0
+    assert loads[1:] == [0.0, 0.0]
+    alone = run_trial(msgspec.structs.replace(trials[2], process=None))
+    tokens = [record.measurement.verdict.decoded_tokens for record in (records[2], alone)]
+    assert tokens[0] == tokens[1]
+    assert alone.measurement.held_bytes == records[2].measurement.held_bytes
+
+
 @pytest.mark.slow
 def test_a_trial_in_a_process_of_its_own():
     trial = make_trial(runtime="hf-static", num_warmup=2, num_steps=4, probes=True)
@@ -290,7 +352,7 @@ def test_require_ok_hands_the_message_on_or_says_what_failed():
 
 
 def failing(error: Exception) -> Callable[[object], WorkerReport]:
-    def measure(trial):
+    def measure(trial, loaded):
         raise error
 
     return measure
@@ -301,7 +363,7 @@ def test_no_memory_on_the_device_is_oom(monkeypatch):
 
     error = OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nSee the docs.")
     monkeypatch.setattr(worker, "measure", failing(error))
-    report = worker.report_on(make_trial())
+    report = worker.report_on(make_trial(), worker.LoadedModel())
     assert (report.outcome, report.reason) == (
         "oom",
         "CUDA out of memory. Tried to allocate 9 GiB.",
@@ -311,23 +373,25 @@ def test_no_memory_on_the_device_is_oom(monkeypatch):
 def test_no_memory_on_the_host_is_oom(monkeypatch):
     import torch
 
-    monkeypatch.setattr(worker, "measure", lambda trial: torch.empty(1 << 50))
-    report = worker.report_on(make_trial())
+    monkeypatch.setattr(worker, "measure", lambda trial, loaded: torch.empty(1 << 50))
+    report = worker.report_on(make_trial(), worker.LoadedModel())
     assert report.outcome == "oom"
     assert "allocate" in report.reason
 
 
 def test_what_is_missing_is_unavailable(monkeypatch):
     monkeypatch.setattr(worker, "measure", failing(Unavailable("needs a GPU")))
-    assert worker.report_on(make_trial()).outcome == "unavailable"
+    assert worker.report_on(make_trial(), worker.LoadedModel()).outcome == "unavailable"
 
 
 def test_a_known_error_is_a_crash_in_its_own_words(monkeypatch):
     monkeypatch.setattr(worker, "measure", failing(DecodegapError("bad weights")))
-    assert worker.report_on(make_trial()) == WorkerReport(outcome="crash", reason="bad weights")
+    assert worker.report_on(make_trial(), worker.LoadedModel()) == WorkerReport(
+        outcome="crash", reason="bad weights"
+    )
 
 
 def test_an_unknown_error_is_not_swallowed(monkeypatch):
     monkeypatch.setattr(worker, "measure", failing(RuntimeError("a fault of ours")))
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        worker.report_on(make_trial())
+        worker.report_on(make_trial(), worker.LoadedModel())

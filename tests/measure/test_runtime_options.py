@@ -3,10 +3,9 @@ effect."""
 
 import pytest
 
-from builders import make_trial, tiny
+from builders import make_trial, run_trial, tiny
 from decodegap.errors import UnknownFormat, UnknownRuntime
 from decodegap.measure.machine import list_gpus
-from decodegap.measure.parent import run_trial
 from decodegap.measure.runtimes.registry import (
     RUNTIMES,
     default_runtimes,

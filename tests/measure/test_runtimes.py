@@ -101,7 +101,7 @@ def test_held_bytes_are_the_counted_bytes(name):
 @pytest.mark.parametrize("fmt", ["bf16", "fp16", "fp32"])
 def test_a_whole_trial_of_every_format(runtime, fmt):
     trial = make_trial(runtime=runtime, format=fmt)
-    report = worker.report_on(trial)
+    report = worker.report_on(trial, worker.LoadedModel())
     assert (report.outcome, report.reason) == ("ok", None)
     measurement = report.measurement
     assert measurement.held_bytes["parameters"] == parameter_bytes(trial.shape, get_format(fmt))
@@ -114,7 +114,7 @@ def test_a_whole_trial_of_every_format(runtime, fmt):
 
 @pytest.mark.parametrize("name", ["gemma2", "phi3-window", "mixtral", "qwen3", "smollm3"])
 def test_interventions_of_unusual_architectures(name):
-    report = worker.report_on(trial_of(name, num_steps=3, probes=True))
+    report = worker.report_on(trial_of(name, num_steps=3, probes=True), worker.LoadedModel())
     assert (report.outcome, report.reason) == ("ok", None)
     probes = report.measurement.probes
     assert set(probes) == {"twin", "twin_linears", "linears", "no_attention"}
@@ -225,7 +225,7 @@ def test_a_checkpoint_s_weights_are_the_ones_that_run(saved, strong_weights):
 
 @pytest.mark.parametrize("runtime", CPU_RUNTIMES)
 def test_a_checkpoint_is_measured(saved, runtime):
-    report = worker.report_on(checkpoint_trial(saved, runtime=runtime))
+    report = worker.report_on(checkpoint_trial(saved, runtime=runtime), worker.LoadedModel())
     assert (report.outcome, report.reason) == ("ok", None)
 
 
@@ -242,7 +242,7 @@ def test_a_checkpoint_with_a_tensor_missing(saved):
 def test_a_checkpoint_cut_short(saved):
     path = saved / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    report = worker.report_on(checkpoint_trial(saved))
+    report = worker.report_on(checkpoint_trial(saved), worker.LoadedModel())
     assert report.outcome == "crash"
     assert "cannot load" in report.reason
     assert "\n" not in report.reason

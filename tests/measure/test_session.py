@@ -2,10 +2,10 @@
 
 import pytest
 
-from builders import make_record, make_trial
+from builders import make_record, make_trial, one_by_one
 from decodegap.errors import OutputFolder
 from decodegap.measure import session
-from decodegap.measure.session import run_one, run_trials
+from decodegap.measure.session import run_together, run_trials
 from decodegap.record import read_folder, read_record
 
 
@@ -18,7 +18,7 @@ def ran(monkeypatch):
         trials.append(trial)
         return make_record(trial=trial, minute=len(trials))
 
-    monkeypatch.setattr(session, "run_trial", run)
+    monkeypatch.setattr(session, "run_process", one_by_one(run))
     return trials
 
 
@@ -37,7 +37,7 @@ def test_what_stops_a_run_leaves_the_finished_records(tmp_path, ran, monkeypatch
             raise KeyboardInterrupt
         return make_record(trial=trial)
 
-    monkeypatch.setattr(session, "run_trial", interrupted)
+    monkeypatch.setattr(session, "run_process", one_by_one(interrupted))
     with pytest.raises(KeyboardInterrupt):
         list(run_trials([make_trial(order=order) for order in range(4)], tmp_path))
     assert sorted(record.trial.order for record in read_folder(tmp_path)[0]) == [0, 1]
@@ -50,8 +50,28 @@ def test_a_folder_that_goes_away_stops_the_run(tmp_path, ran):
     assert len(ran) == 1
 
 
+def test_trials_of_one_process_are_run_together_and_others_alone(tmp_path, monkeypatch):
+    groups = []
+
+    def run(trials):
+        groups.append([trial.order for trial in trials])
+        yield from (make_record(trial=trial) for trial in trials)
+
+    monkeypatch.setattr(session, "run_process", run)
+    processes = (None, None, "round 0", "round 0", "round 1", None, "round 1")
+    trials = [make_trial(order=order, process=name) for order, name in enumerate(processes)]
+    list(run_trials(trials, tmp_path))
+    assert groups == [[0], [1], [2, 3], [4, 6], [5]]
+
+
+def test_a_runtime_that_cannot_run_here_leaves_its_process_to_the_others(ran):
+    trials = [make_trial(runtime=name, process="round 0") for name in ("hf-graph", "hf-eager")]
+    assert [record.outcome for record in run_together(trials)] == ["unavailable", "ok"]
+    assert ran == trials[1:]
+
+
 def test_a_runtime_that_cannot_run_here_costs_no_process(ran):
-    record = run_one(make_trial(runtime="hf-graph"))
+    (record,) = run_together([make_trial(runtime="hf-graph")])
     assert record.outcome == "unavailable"
     assert "needs a CUDA GPU" in record.reason
     assert record.seconds == 0
@@ -62,7 +82,7 @@ def test_missing_packages_are_named_with_what_installs_them(monkeypatch, ran):
     from decodegap.measure.runtimes import registry
 
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    record = run_one(make_trial(runtime="hf-eager"))
+    (record,) = run_together([make_trial(runtime="hf-eager")])
     assert record.outcome == "unavailable"
     assert "torch, transformers" in record.reason
     assert "pip install 'decodegap[measure]'" in record.reason

@@ -164,7 +164,7 @@ def strong_weights(monkeypatch):
 @pytest.mark.parametrize("name", SABOTAGED)
 def test_a_sabotaged_runtime_is_wrong(monkeypatch, strong_weights, name):
     monkeypatch.setattr(worker, "runtime_factory", lambda entry: SABOTAGED[name])
-    report = worker.report_on(make_trial())
+    report = worker.report_on(make_trial(), worker.LoadedModel())
     assert report.outcome == "wrong"
     assert "logits differ from the reference" in report.reason
     assert "\n" not in report.reason
@@ -174,13 +174,13 @@ def test_a_sabotaged_runtime_is_wrong(monkeypatch, strong_weights, name):
 
 @pytest.mark.parametrize("runtime", ["hf-eager", "hf-static"])
 def test_the_honest_runtimes_are_right(strong_weights, runtime):
-    report = worker.report_on(make_trial(runtime=runtime))
+    report = worker.report_on(make_trial(runtime=runtime), worker.LoadedModel())
     assert (report.outcome, report.reason) == ("ok", None)
     assert report.measurement.verdict.top1_agreement == 1.0
 
 
 def test_a_time_below_the_floor_is_impossible():
-    report = worker.report_on(make_trial(reachable_bytes_per_second=1.0))
+    report = worker.report_on(make_trial(reachable_bytes_per_second=1.0), worker.LoadedModel())
     assert report.outcome == "impossible"
     assert "beats the reachable floor" in report.reason
     assert "--probe-again" in report.reason

@@ -7,6 +7,7 @@ from builders import (
     assert_refused,
     make_gpu_record,
     make_record,
+    one_by_one,
     shape_of,
     tiny,
     write_config,
@@ -143,7 +144,7 @@ def growing_trials(monkeypatch, known_bandwidth):
     def run(asked):
         return make_record([1e-3 + 1e-6 * asked.context], trial=asked)
 
-    monkeypatch.setattr(session, "run_trial", run)
+    monkeypatch.setattr(session, "run_process", one_by_one(run))
 
 
 @pytest.mark.parametrize(

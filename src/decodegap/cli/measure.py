@@ -15,6 +15,7 @@ from decodegap.cli.options import (
     FormatOption,
     JsonOption,
     SeedOption,
+    process_per,
     weights_kind,
 )
 
@@ -45,6 +46,9 @@ def measure(
     probes: Annotated[
         bool, typer.Option(help="Also time the interventions the account is made of.")
     ] = True,
+    process: Annotated[
+        str, typer.Option(help="One per trial, or per round of all cells, which loads once.")
+    ] = "trial",
     probe_again: Annotated[
         bool, typer.Option("--probe-again", help="Measure the bandwidth even if it is known.")
     ] = False,
@@ -75,6 +79,7 @@ def measure(
         seed=seed,
         timeout_seconds=timeout,
         probes=probes,
+        process=process_per(process),
     )
     plan_trials(request, None)  # every refusal comes before the bandwidth probe
     folder = prepare_folder(out)

@@ -54,6 +54,19 @@ def weights_kind(given: str | None) -> Any:
     Raises:
         DecodegapError: it is neither.
     """
-    if given in (None, "synthetic", "checkpoint"):
+    return None if given is None else _one_of("--weights", given, "synthetic", "checkpoint")
+
+
+def process_per(given: str) -> Any:
+    """`--process` as a request knows it.
+
+    Raises:
+        DecodegapError: it is neither.
+    """
+    return _one_of("--process", given, "trial", "round")
+
+
+def _one_of(option: str, given: str, *choices: str) -> str:
+    if given in choices:
         return given
-    raise DecodegapError(f"--weights {given!r} is none of: synthetic, checkpoint")
+    raise DecodegapError(f"{option} {given!r} is none of: {', '.join(choices)}")

@@ -33,20 +33,23 @@ def study(
     from decodegap.study.folder import claim, held, look, read_stored
     from decodegap.study.matrix import plan_study
     from decodegap.study.place import devices_at, run_at
-    from decodegap.study.run import work_left
+    from decodegap.study.run import refuse_other_versions, work_left
 
     asked = read_study(file)
     plan = plan_study(asked, torch_device_name(None))
     devices = devices_at(ray, plan)
     out = out or DEFAULT_FOLDER / asked.name
+    check = refuse_other_versions if ray is None else lambda records: None
     if dry_run:
         stored = look(out)
+        check(stored.records)
         work = work_left(plan, stored.records, devices, retry)
         _show_plan(words.plan_words(plan, work, stored), as_json)
         return
     with held(out) as folder:
         claim(folder, asked, file.read_text(encoding="utf-8"))
         stored = read_stored(folder)
+        check(stored.records)
         work = work_left(plan, stored.records, devices, retry)
         _show_plan(words.plan_words(plan, work, stored), as_json)
         fresh = run_at(ray, work, stored.records, folder, devices)

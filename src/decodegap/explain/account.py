@@ -6,6 +6,7 @@ stays in the residual and a note says which run would separate it.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -27,12 +28,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def account_for(summary: Summary, others: Mapping[str, Summary]) -> Account | None:
+def account_for(
+    summary: Summary,
+    others: Mapping[str, Summary],
+    untimed: Mapping[str, str] = MappingProxyType({}),
+) -> Account | None:
     """Split the step of `summary`. `others` are the summaries of the same model, format and
-    context by runtime name, measured in the same run. None where no reachable floor is known."""
+    context by runtime, measured in the same run; `untimed` says how those ended that were tried and
+    have no time. None where no reachable floor is known."""
     if summary.floor.reachable is None:
         return None
-    split = _split(summary, others)
+    split = _split(summary, others, untimed)
     floor = Part(FLOOR, summary.floor.reachable, "bytes ÷ bandwidth measured here")
     parts = (floor, *split.parts)
     return Account(
@@ -45,9 +51,9 @@ def account_for(summary: Summary, others: Mapping[str, Summary]) -> Account | No
     )
 
 
-def _split(summary: Summary, others: Mapping[str, Summary]) -> Split:
+def _split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[str, str]) -> Split:
     if has_op_probes(summary):
         return engine_split(summary)
     if summary.records[0].trial.device == "cpu":
         return cpu_split(summary)
-    return gpu_split(summary, others)
+    return gpu_split(summary, others, untimed)

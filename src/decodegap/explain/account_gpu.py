@@ -1,10 +1,12 @@
-"""The account of a transformers step on a GPU: device time, replays, launches, host."""
+"""The account of a transformers step on a GPU: device time, replays, launches, host.
 
-from collections.abc import Mapping
-from statistics import median
+A runtime with options is split against `hf-static` and `hf-graph` with the same options and against
+no others: with another attention kernel they launch, and wait for, something else.
+"""
 
-import msgspec
+from collections.abc import Mapping, Sequence
 
+from decodegap.explain.device_time import DeviceTime, device_time
 from decodegap.explain.kernels import num_launches, same_kernels, seconds_by_kind
 from decodegap.explain.part import (
     ATTENTION,
@@ -21,19 +23,16 @@ from decodegap.explain.part import (
 )
 from decodegap.explain.summary import Summary
 from decodegap.record import KernelUse
+from decodegap.runtime_name import split_runtime
+
+_STATIC, _GRAPH = "hf-static", "hf-graph"
+# Their step is one replay already: there is no launching to tell apart from it.
+_REPLAYED = {_GRAPH, "hf-compile"}
 
 
-class _DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What the profiler saw of a step on the device. Seconds per step."""
-
-    busy: float
-    profiled_wall: float
-    kernels: tuple[KernelUse, ...]
-
-
-def gpu_split(summary: Summary, others: Mapping[str, Summary]) -> Split:
-    """Parts of `hf-graph` from its own replays; of `hf-static` and `hf-eager` with the others'."""
-    own = _device_time(summary)
+def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[str, str]) -> Split:
+    """Parts of a replayed step from its own replays, of an eager one with the others'."""
+    own = device_time(summary)
     if own is None:
         note = "no trial has a kernel profile"
         return Split(parts=(), residual_name="not split", notes=(note,))
@@ -42,31 +41,52 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary]) -> Split:
         f"{num_launches(own.kernels):.0f} kernels a step; the profiler made the step "
         f"{own.profiled_wall / summary.step:.2f}× as long, kernel times are the device's own"
     ]
-    graph, static = others.get("hf-graph"), others.get("hf-static")
-    if summary.key.runtime == "hf-graph":
+    if split_runtime(summary.key.runtime).name in _REPLAYED:
         parts += _replay_parts(summary, own.busy)
         return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
-    if summary.key.runtime == "hf-static":
-        static = summary
-    replayed = None if graph is None else _device_time(graph)
+    timed = {**others, summary.key.runtime: summary}
+    needed = _arms_needed(summary)
+    static, graph = (timed.get(name) for name in needed)
+    replayed = None if graph is None else device_time(graph)
     if graph is None or static is None or replayed is None:
-        notes.append("run hf-static and hf-graph beside it to separate gaps, launch and host work")
+        notes.append(_why_not_separated(needed, timed, untimed))
         name = "not separated: launch side, gaps, host work"
         return Split(parts=tuple(parts), residual_name=name, notes=tuple(notes))
     parts += _replay_parts(graph, replayed.busy)
-    parts.append(Part(LAUNCH, static.step - graph.step, "hf-static − hf-graph"))
-    notes.append(_launch_note(static, replayed.kernels))
+    parts.append(Part(LAUNCH, static.step - graph.step, " − ".join(needed)))
+    notes.append(_launch_note(static, needed, replayed.kernels))
     if static is not summary:
         parts += _host_parts(summary, static, own)
         notes.append(
-            f"{summary.key.runtime} and hf-static do not run the same kernels: the difference of "
+            f"{summary.key.runtime} and {needed[0]} do not run the same kernels: the difference of "
             "their device time is taken out of host work; what remains mixes cache growth with "
             "attention planning"
         )
     return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
 
 
-def _kernel_parts(summary: Summary, own: _DeviceTime) -> list[Part]:
+def _arms_needed(summary: Summary) -> list[str]:
+    """`hf-static` and `hf-graph`, with the options of this runtime."""
+    runtime = split_runtime(summary.key.runtime)
+    return [runtime.renamed(name).text for name in (_STATIC, _GRAPH)]
+
+
+def _why_not_separated(
+    needed: Sequence[str], timed: Mapping[str, Summary], untimed: Mapping[str, str]
+) -> str:
+    """What to run; or that it was run and has no time, as will be again where an attention kernel
+    refuses the mask that a static cache needs."""
+    what = "gaps, launch and host work"
+    missing = [name for name in needed if name not in timed]
+    ended = [f"{name} ended {untimed[name]}" for name in missing if name in untimed]
+    if ended:
+        return f"{' and '.join(ended)} in this run, so {what} are not separated"
+    if missing:
+        return f"run {' and '.join(missing)} beside it to separate {what}"
+    return f"no kernel profile of {needed[1]} in this run, so {what} are not separated"
+
+
+def _kernel_parts(summary: Summary, own: DeviceTime) -> list[Part]:
     """Device time above the bytes each kind of kernel has to move."""
     bandwidth = reachable_bandwidth(summary)
     floors = {
@@ -91,35 +111,19 @@ def _replay_parts(graph: Summary, busy: float) -> list[Part]:
     ]
 
 
-def _host_parts(summary: Summary, static: Summary, own: _DeviceTime) -> list[Part]:
-    static_time = _device_time(static)
+def _host_parts(summary: Summary, static: Summary, own: DeviceTime) -> list[Part]:
+    static_time = device_time(static)
     if static_time is None:
         return []
     seconds = summary.step - static.step - (own.busy - static_time.busy)
-    return [Part(HOST, seconds, f"{summary.key.runtime} − hf-static, device time taken out")]
+    basis = f"{summary.key.runtime} − {static.key.runtime}, device time taken out"
+    return [Part(HOST, seconds, basis)]
 
 
-def _launch_note(static: Summary, graph_kernels: tuple[KernelUse, ...]) -> str:
-    static_time = _device_time(static)
+def _launch_note(
+    static: Summary, names: Sequence[str], graph_kernels: tuple[KernelUse, ...]
+) -> str:
+    static_time, both = device_time(static), " and ".join(names)
     if static_time is not None and same_kernels(static_time.kernels, graph_kernels):
-        return "hf-static and hf-graph launch the same kernels, equally often"
-    return "hf-static and hf-graph do not launch the same kernels: launch side is approximate"
-
-
-def _device_time(summary: Summary) -> _DeviceTime | None:
-    """Of the trial whose median step is the middle one; None if none was profiled on a GPU."""
-    profiles = [
-        record.measurement.profile
-        for record in sorted(summary.records, key=lambda record: median(record.wall_samples))
-        if record.measurement is not None and record.measurement.profile is not None
-    ]
-    if not profiles:
-        return None
-    profile = profiles[len(profiles) // 2]
-    if profile.busy_seconds is None:
-        return None
-    return _DeviceTime(
-        busy=profile.busy_seconds,
-        profiled_wall=profile.wall_seconds,
-        kernels=profile.kernels,
-    )
+        return f"{both} launch the same kernels, equally often"
+    return f"{both} do not launch the same kernels: launch side is approximate"

@@ -1,14 +1,15 @@
 """A run read as a whole: each cell's summary and account, the findings, and what failed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from decodegap.explain.account import Account, account_for
+from decodegap.explain.attention_choice import findings_on_attention
 from decodegap.explain.curve import Curve, curves_of
 from decodegap.explain.findings import Cell, Finding, findings_on
 from decodegap.explain.growth import findings_on_curves
-from decodegap.explain.summary import Summary, group_by_cell, summarise
+from decodegap.explain.summary import CellKey, Summary, group_by_cell, summarise
 from decodegap.predict.catalogue import catalogue_devices
 from decodegap.predict.device import Device, derive_device, match_runtime_name, with_measured
 from decodegap.record import Record
@@ -30,14 +31,20 @@ def read_result(records: Sequence[Record]) -> Result:
     Raises:
         UnlikeRecords: one cell's trials come from different machines, versions or protocols.
     """
-    summaries = [
-        summary
-        for trials in group_by_cell(records).values()
-        if (summary := summarise(trials, device_of(trials))) is not None
+    trials = group_by_cell(records)
+    read = {key: summarise(found, device_of(found)) for key, found in trials.items()}
+    summaries = [summary for summary in read.values() if summary is not None]
+    untimed = {key: trials[key][0].outcome for key, summary in read.items() if summary is None}
+    cells = [
+        Cell(summary=summary, account=_account(summary, summaries, untimed))
+        for summary in summaries
     ]
-    cells = [Cell(summary=summary, account=_account(summary, summaries)) for summary in summaries]
     curves = curves_of(summaries)
-    findings = [*findings_on(cells), *findings_on_curves(curves, cells)]
+    findings = [
+        *findings_on(cells),
+        *findings_on_attention(cells),
+        *findings_on_curves(curves, cells),
+    ]
     return Result(
         cells=tuple(cells),
         findings=tuple(sorted(findings, key=lambda finding: finding.severity != "advice")),
@@ -54,18 +61,24 @@ def group_by_run(records: Sequence[Record]) -> dict[str, list[Record]]:
     return runs
 
 
-def _account(summary: Summary, summaries: Sequence[Summary]) -> Account | None:
+def _account(
+    summary: Summary, summaries: Sequence[Summary], untimed: Mapping[CellKey, str]
+) -> Account | None:
     others = {
         other.key.runtime: other
         for other in summaries
-        if other is not summary and _same_but_runtime(other, summary)
+        if other is not summary and _same_but_runtime(other.key, summary.key)
     }
-    return account_for(summary, others)
+    ended = {
+        key.runtime: outcome
+        for key, outcome in untimed.items()
+        if _same_but_runtime(key, summary.key)
+    }
+    return account_for(summary, others, ended)
 
 
-def _same_but_runtime(first: Summary, second: Summary) -> bool:
-    replaced = msgspec.structs.replace(first.key, runtime=second.key.runtime)
-    return replaced == second.key
+def _same_but_runtime(first: CellKey, second: CellKey) -> bool:
+    return msgspec.structs.replace(first, runtime=second.runtime) == second
 
 
 def device_of(records: Sequence[Record]) -> Device:

@@ -1,8 +1,9 @@
 """What the trials of one cell say together. Statistics are computed here, on reading.
 
-The unit of evidence is the trial, a fresh process, not the step: steps of one process share its
-memory layout, its clocks and its luck. The step's figure is the median of the trials' medians and
-its spread is theirs; p95 and p99 are over all timed steps, since a control loop meets each of them.
+The unit of evidence is the trial, not the step: trials of a cell come from processes of their own,
+steps of one process share its memory layout, its clocks and its luck. The step's figure is the
+median of the trials' medians and its spread is theirs; p95 and p99 are over all timed steps, since
+a control loop meets each of them.
 """
 
 import math
@@ -53,6 +54,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def step(self) -> float:
         return median(self.trial_medians)
+
+    @property
+    def shares_processes(self) -> bool:
+        """Whether its trials ran in processes that other cells' trials ran in too."""
+        return any(record.trial.process is not None for record in self.records)
 
     @property
     def between_trial_cv(self) -> float | None:
@@ -143,6 +149,7 @@ def conditions(record: Record) -> dict[str, object]:
         "model shape": trial.shape,
         "warm-up steps": trial.num_warmup,
         "timed steps": trial.num_steps,
+        "process": "its own" if trial.process is None else "one a round",
     }
     if environment is not None:
         same |= {

@@ -1,6 +1,9 @@
 """Where a trial runs, as it is before and after: versions, clocks, throttling, power, load."""
 
+import hashlib
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,14 +28,44 @@ PACKAGES = (
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of the packages that can change a step."""
-    found = {"decodegap": __version__}
+    """Installed versions of the packages that can change a step, our own told apart by its source:
+    records made before and after a change of it must not pool under one version number."""
+    found = {"decodegap": f"{__version__}+src.{_own_source_hash()}"}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+_PACKAGE = Path(__file__).parents[1]
+_STEP_FOLDERS = ("measure", "engine")  # what makes a step and times it
+_SOURCE_SUFFIXES = {".py", ".toml"}
+_HASH_CHARACTERS = 8
+
+
+@cache
+def _own_source_hash() -> str:
+    """Of the source that this process runs from. Read once: it can change on disk meanwhile."""
+    return source_hash(_PACKAGE)
+
+
+def source_hash(package: Path) -> str:
+    """The start of the sha256 over the relative path and bytes of each source file below the
+    folders of `package` that make a step, in the order of their paths."""
+    paths = [path for folder in _STEP_FOLDERS for path in (package / folder).rglob("*")]
+    sources = {
+        path.relative_to(package).as_posix(): path
+        for path in paths
+        if path.suffix in _SOURCE_SUFFIXES and path.is_file()
+    }
+    digest = hashlib.sha256()
+    for name, path in sorted(sources.items()):
+        data = path.read_bytes()
+        digest.update(f"{name}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()[:_HASH_CHARACTERS]
 
 
 _LISTEN_SECONDS = 0.2

@@ -1,8 +1,9 @@
-"""The parent: one fresh process per trial, one record per process, whatever happens in it.
+"""The parent: fresh processes for trials, one record a trial, whatever happens in it.
 
-The worker gets its job in a file and answers once, on a pipe of its own, so that nothing a library
-prints can be taken for a result. Its standard input stays open, silent, for its whole life: the end
-of it tells a worker that the parent is gone.
+A process runs one trial, or those that share one in turn. The worker gets its job in a file and
+answers on a pipe of its own, a line a trial, so that nothing a library prints can be taken for a
+result. Its standard input stays open, silent, for its whole life: the end of it tells a worker that
+the parent is gone.
 """
 
 import os
@@ -11,7 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from time import monotonic
 from typing import IO
@@ -21,7 +23,10 @@ import msgspec
 from decodegap.errors import DecodegapError
 from decodegap.record import Environment, Measurement, Outcome, Record, Trial, new_id
 
+_WORKER = "decodegap.measure.worker"
 _TAIL_CHARACTERS = 2000
+# After these a process does not go on: what they leave in its memory would meet the next trial.
+ENDS_PROCESS = frozenset({"oom", "crash", "timeout"})
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,24 +48,37 @@ class WorkerExit(msgspec.Struct, frozen=True, kw_only=True):
     tail: str
 
 
-def run_trial(trial: Trial) -> Record:
-    """Run one trial in a fresh process. A failure is a record too; Ctrl-C kills the worker and
-    propagates."""
-    started_at = datetime.now(UTC)
-    ended = run_worker(
-        "decodegap.measure.worker", msgspec.json.encode(trial), trial.timeout_seconds
-    )
-    report = interpret(ended, trial.timeout_seconds)
-    return Record(
-        id=new_id(),
-        trial=trial,
-        outcome=report.outcome,
-        reason=report.reason,
-        started_at=started_at,
-        seconds=ended.seconds,
-        measurement=report.measurement,
-        environment=report.environment,
-    )
+def run_process(trials: Sequence[Trial]) -> Iterator[Record]:
+    """Run trials in turn in one fresh process, each record given as soon as it is there; what is
+    left when a failure has ended that process runs in another one. A failure is a record too;
+    Ctrl-C kills the worker and propagates."""
+    done = 0
+    while done < len(trials):
+        for record in _one_process(trials[done:]):
+            done += 1
+            yield record
+
+
+def _one_process(trials: Sequence[Trial]) -> Iterator[Record]:
+    """The records of the trials up to the first that ends the process, at least one."""
+    with _started(_WORKER, msgspec.json.encode(trials)) as worker:
+        for place, trial in enumerate(trials):
+            started_at, start = datetime.now(UTC), monotonic()
+            ended = worker.answer(trial.timeout_seconds, is_last=place == len(trials) - 1)
+            report = interpret(ended, trial.timeout_seconds)
+            yield Record(
+                id=new_id(),
+                trial=trial,
+                outcome=report.outcome,
+                reason=report.reason,
+                started_at=started_at,
+                seconds=monotonic() - start,
+                measurement=report.measurement,
+                environment=report.environment,
+                place_in_process=place,
+            )
+            if ended.timed_out or report.outcome in ENDS_PROCESS:
+                return
 
 
 def interpret(ended: WorkerExit, timeout_seconds: float) -> WorkerReport:
@@ -93,13 +111,18 @@ def _last_line(tail: str) -> str:
 
 
 def run_worker(module: str, job: bytes, timeout_seconds: float) -> WorkerExit:
-    """Run `python -m module` on `job` and wait, asleep, for its one message and its end.
+    """Run `python -m module` on `job` and wait, asleep, for its one message and its end."""
+    with _started(module, job) as worker:
+        return worker.answer(timeout_seconds, is_last=True)
 
-    The worker is a session of its own, so Ctrl-C reaches only the parent, which then kills the
-    worker and whatever it started.
+
+@contextmanager
+def _started(module: str, job: bytes) -> Iterator["_Worker"]:
+    """A worker on its job; gone, with whatever it started, at the end of the block.
+
+    It is a session of its own, so Ctrl-C reaches only the parent, which then kills it.
     """
     receive, send = os.pipe()
-    started = monotonic()
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as job_file:
         job_file.write(job)
         job_file.flush()
@@ -114,51 +137,70 @@ def run_worker(module: str, job: bytes, timeout_seconds: float) -> WorkerExit:
         )
         os.close(send)
         try:
-            message, timed_out = _listen(process, receive, started + timeout_seconds)
+            yield _Worker(process, receive, printed)
         finally:
             os.close(receive)
             _kill_group(process)
-        tail = _tail(printed)
-    return WorkerExit(
-        message=message,
-        returncode=process.returncode,
-        timed_out=timed_out,
-        seconds=monotonic() - started,
-        tail=tail,
-    )
 
 
-def _listen(
-    process: "subprocess.Popen[bytes]", receive: int, deadline: float
-) -> tuple[bytes, bool]:
-    """What the worker sends until it has ended: (message, timed out).
+class _Worker:
+    """A running worker, its messages and its end."""
 
-    Its end is watched apart from the pipe's: a process it left behind may hold the pipe open.
-    """
-    received = bytearray()
-    ended = os.pidfd_open(process.pid)
-    waiting = [receive, ended]
-    try:
-        while ended in waiting:
-            ready, _, _ = select.select(waiting, [], [], max(0.0, deadline - monotonic()))
-            if not ready:
-                return bytes(received), True
-            if receive in ready and not _take(receive, received):
-                waiting.remove(receive)
-            elif ended in ready:
-                waiting.remove(ended)
-    finally:
-        os.close(ended)
-    while select.select([receive], [], [], 0)[0] and _take(receive, received):
-        pass  # what it had sent before it ended
-    return bytes(received), False
+    def __init__(self, process: "subprocess.Popen[bytes]", receive: int, printed: IO[bytes]):
+        self._process = process
+        self._receive = receive
+        self._printed = printed
+        self._received = bytearray()
 
+    def answer(self, timeout_seconds: float, is_last: bool) -> WorkerExit:
+        """The next message, waited for asleep; for the last one also the worker's end, so that its
+        memory is free again when the next process starts."""
+        start = monotonic()
+        timed_out = self._listen(start + timeout_seconds, is_last)
+        if timed_out:
+            _kill_group(self._process)
+        line, end, rest = self._received.partition(b"\n")
+        self._received = rest
+        has_ended = is_last or timed_out or not end
+        if has_ended:
+            self._process.wait()
+        return WorkerExit(
+            message=bytes(line),
+            returncode=self._process.returncode if has_ended else 0,
+            timed_out=timed_out,
+            seconds=monotonic() - start,
+            tail=_tail(self._printed) if has_ended else "",
+        )
 
-def _take(receive: int, received: bytearray) -> bool:
-    """Append what is there to read; False at the end of the stream."""
-    chunk = os.read(receive, 1 << 20)
-    received += chunk
-    return bool(chunk)
+    def _listen(self, deadline: float, to_the_end: bool) -> bool:
+        """Collect what the worker sends up to the end of a message, or of the worker; True if the
+        deadline came first.
+
+        Its end is watched apart from the pipe's: a process it left behind may hold the pipe open.
+        """
+        ended = os.pidfd_open(self._process.pid)
+        waiting = [self._receive, ended]
+        try:
+            while ended in waiting and (to_the_end or b"\n" not in self._received):
+                ready, _, _ = select.select(waiting, [], [], max(0.0, deadline - monotonic()))
+                if not ready:
+                    return True
+                if self._receive in ready and not self._take():
+                    waiting.remove(self._receive)
+                elif ended in ready:
+                    waiting.remove(ended)
+        finally:
+            os.close(ended)
+        while ended not in waiting and select.select([self._receive], [], [], 0)[0]:
+            if not self._take():  # what it had sent before it ended
+                break
+        return False
+
+    def _take(self) -> bool:
+        """Append what is there to read; False at the end of the stream."""
+        chunk = os.read(self._receive, 1 << 20)
+        self._received += chunk
+        return bool(chunk)
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
@@ -195,9 +237,9 @@ def read_job() -> bytes:
 
 
 def send_report(report: bytes) -> None:
-    """The worker's side: answer, once."""
-    with os.fdopen(int(sys.argv[1]), "wb") as pipe:
-        pipe.write(report)
+    """The worker's side: one message, a line of JSON, as many times as there are answers."""
+    with os.fdopen(int(sys.argv[1]), "wb", closefd=False) as pipe:
+        pipe.write(report + b"\n")
 
 
 def require_ok(ended: WorkerExit, what: str, timeout_seconds: float) -> bytes:

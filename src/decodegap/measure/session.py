@@ -1,12 +1,12 @@
-"""One run: its trials in order, each in a fresh process, each record stored before the next."""
+"""One run: its trials in order, each record stored before the next trial."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from decodegap.measure.parent import run_trial
+from decodegap.measure.parent import run_process
 from decodegap.measure.runtimes.registry import get_runtime, why_unavailable
 from decodegap.record import Outcome, Record, Trial, new_id, write_record
 
@@ -22,15 +22,29 @@ def run_trials(trials: Iterable[Trial], folder: Path) -> Iterator[StoredRecord]:
     Raises:
         OutputFolder: a record could not be written; the ones before it are.
     """
+    for together in by_process(trials):
+        for record in run_together(together):
+            yield StoredRecord(record, write_record(record, folder))
+
+
+def by_process(trials: Iterable[Trial]) -> Iterable[list[Trial]]:
+    """Trials that share a process, in the order of their first; one that shares none is alone."""
+    groups: dict[object, list[Trial]] = {}
+    for index, trial in enumerate(trials):
+        groups.setdefault((trial.run, trial.process or index), []).append(trial)
+    return groups.values()
+
+
+def run_together(trials: Sequence[Trial]) -> Iterator[Record]:
+    """The records of trials that share a process; a runtime that cannot run here costs none."""
+    able = []
     for trial in trials:
-        record = run_one(trial)
-        yield StoredRecord(record, write_record(record, folder))
-
-
-def run_one(trial: Trial) -> Record:
-    """The trial's record; a runtime that cannot run here costs no process."""
-    reason = why_unavailable(get_runtime(trial.runtime), trial.device)
-    return run_trial(trial) if reason is None else not_started(trial, "unavailable", reason)
+        reason = why_unavailable(get_runtime(trial.runtime), trial.device)
+        if reason is None:
+            able.append(trial)
+        else:
+            yield not_started(trial, "unavailable", reason)
+    yield from run_process(able)
 
 
 def not_started(trial: Trial, outcome: Outcome, reason: str) -> Record:

@@ -1,7 +1,9 @@
 """From what a person asked for to the trials to run, every refusal made before any of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -21,6 +23,12 @@ _CPU_MODEL = "smollm2-135m"
 _GPU_MODEL = "qwen2.5-7b"
 # Beside weights and KV: logits of every judged step, activations of the prefill, the CUDA context.
 _WORKING_BYTES = 1 << 30
+# Positions for the steps after the timed ones: other timers, profiler, interventions. Few, since
+# attention over a static cache reads what is allocated: 64 is 3 % at context 2048.
+SPARE_POSITIONS = 64
+
+# How far a process goes: one trial, or one round, in which every cell is measured once.
+ProcessPer = Literal["trial", "round"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     timeout_seconds: float
     probes: bool
+    process: ProcessPer = "trial"
 
 
 def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> list[Trial]:
@@ -51,6 +60,8 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
     fmt = get_format(request.format)
     specs = choose_runtimes(request, fmt)
     source = choose_model(request, fmt)
+    if request.process == "round":
+        check_apart(request.contexts, request.num_warmup + request.num_steps)
     for context in request.contexts:
         check_positions(source.shape, context, request)
         check_fits(source.shape, context, fmt, request.device)
@@ -58,9 +69,43 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
     held = msgspec.structs.replace(first, reachable_bytes_per_second=reachable_bytes_per_second)
     cells = [(context, spec.text) for context in request.contexts for spec in specs]
     return [
-        msgspec.structs.replace(held, order=order, context=context, runtime=runtime)
+        msgspec.structs.replace(
+            held,
+            order=order,
+            context=context,
+            runtime=runtime,
+            process=process_of(request.process, order // len(cells), runtime),
+        )
         for order, (context, runtime) in enumerate(interleave(cells, request.num_trials))
     ]
+
+
+def process_of(per: ProcessPer, round_index: int, runtime: str) -> str | None:
+    """The name, in its run, of the process that a trial shares with others of its round.
+
+    A library's plans outlive a trial: cuDNN called by name would find those that torch's own choice
+    of it had made, and the other way round, so the two never share.
+    """
+    if per == "trial":
+        return None
+    is_named = parse_runtime(runtime).options.get("sdpa") == "cudnn"
+    return f"round {round_index}{', cuDNN by name' if is_named else ''}"
+
+
+def check_apart(contexts: Sequence[int], num_steps: int) -> None:
+    """Contexts that one process measures must not run into each other: libraries keep plans by
+    the length of the cache, and a step at a length met before is another step.
+
+    Raises:
+        BadContext: two of them are closer than the steps a trial decodes.
+    """
+    least = num_steps + SPARE_POSITIONS
+    for low, high in pairwise(sorted(contexts)):
+        if high - low < least:
+            raise BadContext(
+                f"contexts {low} and {high} are closer than the {least} steps that a trial "
+                "decodes, and one process is to run both; give a process per trial"
+            )
 
 
 def first_trial(request: Request, source: ModelSource, runtime: str, run: str) -> Trial:

@@ -1,4 +1,4 @@
-"""The worker: one trial in this process, one report, exit.
+"""The worker: the trials of one process in turn, one report each, exit.
 
 Run by the parent as `python -m decodegap.measure.worker FD FD`: where to answer, where the job is.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from decodegap.errors import DecodegapError, Unavailable, first_line
-from decodegap.measure.parent import WorkerReport, read_job, send_report
+from decodegap.measure.parent import ENDS_PROCESS, WorkerReport, read_job, send_report
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.record import Measurement, Outcome, Trial, Verdict
 
@@ -20,17 +20,54 @@ _NUM_PROFILED = 3
 
 
 def main() -> None:
-    trial = msgspec.json.decode(read_job(), type=Trial)
-    send_report(msgspec.json.encode(report_on(trial)))
+    trials = msgspec.json.decode(read_job(), type=list[Trial])
+    model = LoadedModel()
+    for trial in trials:
+        report = report_on(trial, model)
+        send_report(msgspec.json.encode(report))
+        if report.outcome in ENDS_PROCESS:
+            return
+        if trial is not trials[-1]:
+            clear_away(trial.device)
 
 
-def report_on(trial: Trial) -> WorkerReport:
+class LoadedModel:
+    """The model of this process's trials, which differ in neither model nor weights; loaded by the
+    first of them."""
+
+    def __init__(self) -> None:
+        self._model: Any = None
+
+    def get(self, trial: Trial) -> Any:
+        from decodegap.measure.runtimes.hf_model import load_model
+
+        if self._model is None:
+            self._model = load_model(trial)
+        return self._model
+
+    @property
+    def is_there(self) -> bool:
+        return self._model is not None
+
+
+def clear_away(device: str) -> None:
+    """Free what the last trial's runtime held and forget what was compiled for it. What libraries
+    keep for themselves stays: plans, workspaces, loaded kernels."""
+    import torch
+
+    torch.compiler.reset()
+    gc.collect()
+    if device != "cpu":
+        torch.cuda.empty_cache()
+
+
+def report_on(trial: Trial, model: LoadedModel) -> WorkerReport:
     """Run the trial; a failure that has a name comes back as its outcome. What has none is left
     to end the process: the parent records the crash with what was printed."""
     from torch import OutOfMemoryError
 
     try:
-        return measure(trial)
+        return measure(trial, model)
     except OutOfMemoryError as error:
         return WorkerReport(outcome="oom", reason=first_line(error))
     except Unavailable as error:
@@ -44,17 +81,18 @@ def report_on(trial: Trial) -> WorkerReport:
         return WorkerReport(outcome="oom", reason=first_line(error))
 
 
-def measure(trial: Trial) -> WorkerReport:
+def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
     """Load, prefill, warm up, time, look at what ran, judge, intervene."""
     import torch
 
     from decodegap.measure.environment import describe_environment, host_state
-    from decodegap.measure.runtimes.hf_model import load_model, notes_on
+    from decodegap.measure.runtimes.hf_model import notes_on
 
     synchronize = synchronizer(trial.device)
+    is_loaded = loaded.is_there
     loading = _Stopwatch(synchronize)
-    model = load_model(trial)
-    load_seconds = loading.lap()
+    model = loaded.get(trial)
+    load_seconds = 0.0 if is_loaded else loading.lap()
     runtime = runtime_factory(get_runtime(trial.runtime))(model, trial)
     prepare_seconds = loading.lap()
     prompt = make_prompt(trial)

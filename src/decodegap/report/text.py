@@ -92,8 +92,9 @@ def plan_view(trials: Sequence[Trial], device: Device) -> Text:
     if device.measured is not None:
         speed = format_bandwidth(device.measured.bytes_per_second)
         lines.append(f"memory reads at {speed} ({device.measured.source})")
+    each = "each a fresh process" if first.process is None else "one process a round of all cells"
     lines.append(
-        f"{runtimes}; {len(trials)} trials, each a fresh process: prefill, "
+        f"{runtimes}; {len(trials)} trials, {each}: prefill, "
         f"{first.num_warmup} warm-up steps, {first.num_steps} timed"
     )
     for context in dict.fromkeys(trial.context for trial in trials):
@@ -130,7 +131,9 @@ def result_view(result: Result) -> Group:
     parts: list[RenderableType] = []
     if result.cells:
         summaries = [cell.summary for cell in result.cells]
-        parts += [times_table(summaries), memory_table(summaries), Text()]
+        parts += [times_table(summaries), memory_table(summaries)]
+        parts += [Text(_SHARED, style="dim")] if any(s.shares_processes for s in summaries) else []
+        parts.append(Text())
     if result.curves:
         parts.append(curves_view(result.curves))
     parts += [part for cell in result.cells for part in _account_view(cell)]
@@ -139,6 +142,9 @@ def result_view(result: Result) -> Group:
     return Group(*parts)
 
 
+_SHARED = (
+    "  one process a round ran all cells and loaded the weights once: a cell's trials shared none"
+)
 _TIME_COLUMNS = ("context", "step", "of trials", "p95", "p99", "rate", "trials", "CV")
 _MEMORY_COLUMNS = (
     *("context", "bytes", "achieved"),

@@ -2,15 +2,16 @@
 brings the records back.
 
 The trials of one run stay together: they are compared with each other, so an actor that holds one
-device runs them in turn, one fresh process each. A node offers a device as a resource of its
-catalogue name (`ray start --resources='{"h100-sxm5": 1}'`), or a GPU by Ray's accelerator type.
+device runs them in turn, those that share a process as one task. A node offers a device as a
+resource of its catalogue name (`ray start --resources='{"h100-sxm5": 1}'`), or a GPU by Ray's
+accelerator type.
 """
 
 import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from decodegap.measure.session import StoredRecord
 from decodegap.record import Placement, Record
 from decodegap.study.folder import store
 from decodegap.study.matrix import Planned
-from decodegap.study.run import devices_here, launch_here, settled
+from decodegap.study.run import devices_here, launch_here, launched_together, settled
 
-Launch = Callable[[Planned], Record]
+Launch = Callable[[Sequence[Planned]], Iterable[Record]]
 
 # How long no node may offer a device before its trials are given up for this time.
 _PATIENCE_SECONDS = 60.0
@@ -98,7 +99,7 @@ def run_on_ray(
 
     seen = list(records)
     waiting = _queues(trials)
-    devices = {run: queue[0].device for run, queue in waiting.items()}
+    devices = {run: queue[0][0].device for run, queue in waiting.items()}
     resources = devices_there(list(devices.values()))
     actors = {
         run: _start_actor(device, resources[device], launch or launch_on_node)
@@ -113,11 +114,11 @@ def run_on_ray(
             _refuse_lost([devices[run] for run in running.values()])
             continue
         run = running.pop(done[0])
-        record = msgspec.json.decode(_result(done[0], devices[run]), type=Record)
-        seen.append(record)
-        path = store(record, folder)
+        fresh = msgspec.json.decode(_result(done[0], devices[run]), type=list[Record])
+        seen += fresh
+        stored = [StoredRecord(record, store(record, folder)) for record in fresh]
         _submit_next(run, waiting, actors, running, seen)
-        yield StoredRecord(record, path)
+        yield from stored
 
 
 def _result(reference: Any, device: str) -> bytes:
@@ -139,26 +140,27 @@ def _result(reference: Any, device: str) -> bytes:
     return sent
 
 
-def _queues(trials: Sequence[Planned]) -> dict[str, deque[Planned]]:
-    queues: dict[str, deque[Planned]] = {}
-    for planned in trials:
-        queues.setdefault(planned.trial.run, deque()).append(planned)
+def _queues(trials: Sequence[Planned]) -> dict[str, deque[list[Planned]]]:
+    """What is left of each run, in its order, by process."""
+    queues: dict[str, deque[list[Planned]]] = {}
+    for together in launched_together(trials):
+        queues.setdefault(together[0].trial.run, deque()).append(together)
     return queues
 
 
 def _submit_next(
     run: str,
-    waiting: dict[str, deque[Planned]],
+    waiting: dict[str, deque[list[Planned]]],
     actors: dict[str, Any],
     running: dict[Any, str],
     seen: Sequence[Record],
 ) -> None:
-    """Give the run's actor its next trial; with none left, free its device."""
+    """Give the run's actor its next process of trials; with none left, free its device."""
     queue = waiting[run]
     while queue:
-        planned = queue.popleft()
-        if not settled(planned.trial, seen):
-            running[actors[run].run.remote(msgspec.json.encode(planned))] = run
+        together = [one for one in queue.popleft() if not settled(one.trial, seen)]
+        if together:
+            running[actors[run].run.remote(msgspec.json.encode(together))] = run
             return
     del actors[run]  # Ray ends an actor that nobody can call any more
 
@@ -199,23 +201,25 @@ class _Runner:
         self._repeating = context.was_current_actor_reconstructed
 
     def run(self, job: bytes) -> bytes:
-        """A planned trial in, its record out, both as JSON."""
-        record = self._launch(msgspec.json.decode(job, type=Planned))
+        """Planned trials of one process in, their records out, both as JSON."""
+        records = list(self._launch(msgspec.json.decode(job, type=list[Planned])))
         placement = Placement(node=self._node, retried=self._repeating)
-        self._repeating = False  # only the first trial after a restart had been begun before
-        return msgspec.json.encode(msgspec.structs.replace(record, placement=placement))
+        self._repeating = False  # only the first task after a restart had been begun before
+        placed = [msgspec.structs.replace(record, placement=placement) for record in records]
+        return msgspec.json.encode(placed)
 
 
-def launch_on_node(planned: Planned) -> Record:
-    """Run a trial on this node's device of its kind.
+def launch_on_node(together: Sequence[Planned]) -> Iterator[Record]:
+    """Run trials that share a process on this node's device of their kind.
 
     Raises:
         Unavailable: Ray's accelerator type is coarser than ours: this is another device.
     """
     devices = devices_here()
-    if planned.device not in devices:
+    device = together[0].device
+    if device not in devices:
         raise Unavailable(
-            f"a node offers {planned.device} and has {', '.join(devices)}; name its device with "
+            f"a node offers {device} and has {', '.join(devices)}; name its device with "
             "`ray start --resources`"
         )
-    return launch_here(planned, devices)
+    return launch_here(together, devices)

@@ -7,7 +7,14 @@ import msgspec
 
 from decodegap.errors import DecodegapError
 from decodegap.explain.prediction import parse_prediction, parse_share
-from decodegap.measure.trial import Request, check_positions, first_trial, interleave
+from decodegap.measure.trial import (
+    Request,
+    check_apart,
+    check_positions,
+    first_trial,
+    interleave,
+    process_of,
+)
 from decodegap.predict.resolve import resolve_model
 from decodegap.record import Trial
 from decodegap.study.cells import (
@@ -90,6 +97,9 @@ def _plan(study: Study, default_device: str) -> StudyPlan:
 
 def _matrix_trials(study: Study, cells: Sequence[Cell]) -> Iterator[Planned]:
     """Cells of one model, device and format take turns, A B C, C B A, …"""
+    protocol = study.protocol
+    if protocol.process == "round":
+        check_apart(study.contexts, protocol.num_warmup + protocol.num_steps)
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.model, cell.device, cell.format), []).append(cell)
@@ -98,10 +108,16 @@ def _matrix_trials(study: Study, cells: Sequence[Cell]) -> Iterator[Planned]:
         trials = {cell: trial_of(study, cell) for cell in group}
         points = [(cell.context, cell.runtime) for cell in group]
         by_point = dict(zip(points, group, strict=True))
-        for order, point in enumerate(interleave(points, study.protocol.num_trials)):
+        for order, point in enumerate(interleave(points, protocol.num_trials)):
             cell = by_point[point]
-            trial = msgspec.structs.replace(trials[cell], order=order)
-            yield _identified(cell.device, trial, repeats[cell])
+            repeat = repeats[cell]
+            trial = msgspec.structs.replace(
+                trials[cell],
+                order=order,
+                probes=protocol.probes is True or (protocol.probes == "first" and repeat == 0),
+                process=process_of(protocol.process, repeat, cell.runtime),
+            )
+            yield _identified(cell.device, trial, repeat)
             repeats[cell] += 1
 
 
@@ -171,7 +187,8 @@ def trial_of(study: Study, cell: Cell) -> Trial:
         device=cell.device,
         seed=protocol.seed,
         timeout_seconds=protocol.timeout_seconds,
-        probes=protocol.probes,
+        probes=bool(protocol.probes),
+        process=protocol.process,
     )
     source = resolve_model(cell.model)
     check_positions(source.shape, cell.context, request)

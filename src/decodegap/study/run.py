@@ -7,13 +7,14 @@ import msgspec
 
 from decodegap.errors import DoesNotFit
 from decodegap.measure.bandwidth import reachable_bandwidth
-from decodegap.measure.machine import list_gpus
-from decodegap.measure.session import StoredRecord, not_started, run_one
+from decodegap.measure.environment import package_versions
+from decodegap.measure.machine import describe_host, list_gpus
+from decodegap.measure.session import StoredRecord, by_process, not_started, run_together
 from decodegap.measure.trial import check_fits
 from decodegap.predict.formats import get_format
 from decodegap.record import Record, Trial
 from decodegap.study.cells import name_here
-from decodegap.study.folder import store
+from decodegap.study.folder import StudyFolder, store
 from decodegap.study.matrix import Planned, StudyPlan
 
 _SAME_FAILURES_TO_SETTLE = 2
@@ -55,21 +56,48 @@ def work_left(
     )
 
 
+def refuse_other_versions(records: Sequence[Record]) -> None:
+    """A study goes on only with the code it began with: trials of one cell would not pool.
+
+    Raises:
+        StudyFolder: records of this host CPU were made with other versions than are installed now.
+    """
+    now, cpu = package_versions(), describe_host().cpu
+    for record in records:
+        if record.environment is None or record.environment.host_cpu != cpu:
+            continue
+        made = record.environment.packages
+        for name in sorted(made.keys() | now.keys()):
+            if made.get(name) != now.get(name):
+                raise StudyFolder(
+                    f"record {record.id} was made with {name} {made.get(name)}, and "
+                    f"{now.get(name)} is here now: trials of one cell must not differ in it; go "
+                    "back to that, or move the older records out of the folder and their trials "
+                    "run again"
+                )
+
+
 def run_study(
     trials: Sequence[Planned],
     records: Sequence[Record],
     folder: Path,
-    launch: Callable[[Planned], Record],
+    launch: Callable[[Sequence[Planned]], Iterator[Record]],
 ) -> Iterator[StoredRecord]:
-    """Run and store, one at a time. A cell that has ended twice in the same way without a time is
-    settled: its other trials are not run."""
+    """Run and store, one at a time; those that share a process are launched together. A cell that
+    has ended twice in the same way without a time is settled: its other trials are not run."""
     seen = list(records)
-    for planned in trials:
-        if settled(planned.trial, seen):
-            continue
-        record = launch(planned)
-        seen.append(record)
-        yield StoredRecord(record, store(record, folder))
+    for together in launched_together(trials):
+        open_ones = [planned for planned in together if not settled(planned.trial, seen)]
+        for record in launch(open_ones):
+            seen.append(record)
+            yield StoredRecord(record, store(record, folder))
+
+
+def launched_together(trials: Sequence[Planned]) -> Iterator[list[Planned]]:
+    """Trials by the process they share; most share none and are alone."""
+    devices = {planned.trial.identity: planned.device for planned in trials}
+    for together in by_process(planned.trial for planned in trials):
+        yield [Planned(device=devices[trial.identity], trial=trial) for trial in together]
 
 
 def settled(trial: Trial, records: Sequence[Record]) -> bool:
@@ -85,16 +113,19 @@ def _cell(trial: Trial) -> tuple[object, ...]:
     return trial.run, trial.runtime, trial.context, arm
 
 
-def launch_here(planned: Planned, devices: dict[str, str]) -> Record:
-    """Run a trial on this machine's device of its kind."""
-    torch_device = devices[planned.device]
-    trial = msgspec.structs.replace(
-        planned.trial,
-        device=torch_device,
-        reachable_bytes_per_second=reachable_bandwidth(torch_device).bytes_per_second,
-    )
-    try:
-        check_fits(trial.shape, trial.context, get_format(trial.format), torch_device)
-    except DoesNotFit as error:
-        return not_started(trial, "oom", f"not started: {error}")
-    return run_one(trial)
+def launch_here(together: Sequence[Planned], devices: dict[str, str]) -> Iterator[Record]:
+    """Run trials that share a process on this machine's device of their kind."""
+    fitting = []
+    for planned in together:
+        torch_device = devices[planned.device]
+        trial = msgspec.structs.replace(
+            planned.trial,
+            device=torch_device,
+            reachable_bytes_per_second=reachable_bandwidth(torch_device).bytes_per_second,
+        )
+        try:
+            check_fits(trial.shape, trial.context, get_format(trial.format), torch_device)
+            fitting.append(trial)
+        except DoesNotFit as error:
+            yield not_started(trial, "oom", f"not started: {error}")
+    yield from run_together(fitting)

@@ -11,7 +11,7 @@ from decodegap.predict.traffic import held_bytes
 from decodegap.record import Record, Trial
 from decodegap.study.folder import Stored
 from decodegap.study.matrix import Planned, StudyPlan
-from decodegap.study.run import Work
+from decodegap.study.run import Work, launched_together
 
 # For a trial none like which has run: a start of torch and transformers, weights made or read, and
 # each step (warm-up, timed, profiled, probed) at a fifth of what memory allows. Within a factor of
@@ -22,6 +22,8 @@ _COMPILE_SECONDS = 40.0
 _OTHER_STEPS = 20
 _SHARE_OF_BANDWIDTH = 0.2
 _CPU_BYTES_PER_SECOND = 20e9
+
+SHARING = "one a round of the matrix, weights loaded once; comparisons one a trial"
 
 
 def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
@@ -38,9 +40,13 @@ def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
     if plan.not_taken:
         pairs = {f"{cell.runtime} × {cell.format}" for cell in plan.not_taken}
         lines.append(f"not measured, the runtime does not take the format: {_list(pairs)}")
-    lines.append(
-        f"{_count(len(plan.trials), 'trial')}, each a fresh process; {work.num_finished} finished"
+    num_processes = sum(1 for _ in launched_together(plan.trials))
+    each = (
+        "each a fresh process"
+        if num_processes == len(plan.trials)
+        else (f"in {_count(num_processes, 'process', 'processes')} ({SHARING})")
     )
+    lines.append(f"{_count(len(plan.trials), 'trial')}, {each}; {work.num_finished} finished")
     if work.elsewhere:
         devices = Counter(planned.device for planned in work.elsewhere)
         counted = ", ".join(f"{name} {count}" for name, count in devices.items())
@@ -101,8 +107,8 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _list(names: Iterable[str]) -> str:

@@ -12,11 +12,8 @@ import transformers
 
 from decodegap.measure.runtimes.hf_model import cache_argument, held_bytes
 from decodegap.measure.runtimes.sdpa import Attention, attention_of
+from decodegap.measure.trial import SPARE_POSITIONS
 from decodegap.record import Trial
-
-# Positions for the steps after the timed ones: other timers, profiler, interventions. Few, since
-# attention over a static cache reads what is allocated: 64 is 3 % at context 2048.
-SPARE_POSITIONS = 64
 
 
 class HfStatic:

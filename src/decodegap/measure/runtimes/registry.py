@@ -1,6 +1,6 @@
 """Which runtimes there are, what each needs, and whether it can run here. Imports no torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -9,6 +9,7 @@ import msgspec
 
 from decodegap.errors import UnknownRuntime, nearest
 from decodegap.record import Trial
+from decodegap.runtime_name import RuntimeName
 
 
 class Runtime(Protocol):
@@ -58,12 +59,18 @@ class RuntimeSpec(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The one spelling of it: options in the order of their names, defaults left out."""
-        given = "&".join(f"{key}={value}" for key, value in sorted(self.options.items()))
-        return f"{self.entry.name}?{given}" if given else self.entry.name
+        return RuntimeName(self.entry.name, self.options).text
 
     def option(self, name: str) -> str:
         return self.options.get(name, self.entry.options[name][0])
 
+
+# How to get a package, by the name it is imported by, that no extra of ours brings.
+_INSTALL = {
+    "flash_attn": "pip install flash-attn --no-build-isolation",
+    "flashinfer": "pip install flashinfer-python",
+}
+_INSTALL_MEASURE = "pip install 'decodegap[measure]'"
 
 # Which of torch's attention kernels a transformers model may take (`sdpa.py`).
 _SDPA: dict[str, tuple[str, ...]] = {"sdpa": ("auto", "flash", "efficient", "cudnn", "math")}
@@ -111,6 +118,30 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             interventions=(),
             options=_SDPA,
             default_on=(),  # the better part of a minute of compiling a trial
+        ),
+        RuntimeEntry(
+            name="hf-fa2",
+            title="transformers, eager, growing cache, attention by the flash-attn package",
+            module="decodegap.measure.runtimes.hf_fa2",
+            formats=("bf16", "fp16"),
+            packages=("torch", "transformers", "flash_attn"),
+            interventions=("twin",),
+            needs_gpu=True,
+            default_on=(),
+        ),
+        RuntimeEntry(
+            name="flashinfer",
+            title="transformers, eager, a preallocated cache read as far as it is filled, "
+            "attention of the step by flashinfer",
+            module="decodegap.measure.runtimes.flashinfer_attention",
+            formats=("bf16", "fp16"),
+            packages=("torch", "transformers", "flashinfer"),
+            # The twin's heads are too small for the kernel.
+            interventions=(),
+            needs_gpu=True,
+            # Its kernel for grouped heads of any number; the other has some groups only.
+            options={"tensor_cores": ("off", "on")},
+            default_on=(),
         ),
         RuntimeEntry(
             name="engine",
@@ -176,14 +207,21 @@ def get_runtime(text: str) -> RuntimeEntry:
     return parse_runtime(text).entry
 
 
+def how_to_install(packages: Iterable[str]) -> str:
+    """The commands that bring packages, each said once."""
+    commands = (_INSTALL.get(package, _INSTALL_MEASURE) for package in packages)
+    return " && ".join(dict.fromkeys(commands))
+
+
 def why_unavailable(entry: RuntimeEntry, torch_device: str) -> str | None:
     """Why a runtime cannot run on `torch_device` here, with the remedy; None where it can."""
+    reasons = []
     missing = [package for package in entry.packages if find_spec(package) is None]
     if missing:
-        return f"needs {', '.join(missing)}: pip install 'decodegap[measure]'"
+        reasons.append(f"needs {', '.join(missing)}: {how_to_install(missing)}")
     if entry.needs_gpu and torch_device == "cpu":
-        return "needs a CUDA GPU; on a CPU there is no graph to capture and no launch to save"
-    return None
+        reasons.append("needs a CUDA GPU; a CPU has no graph to capture and no CUDA kernel to run")
+    return "; ".join(reasons) or None
 
 
 def runtime_factory(entry: RuntimeEntry) -> Callable[[Any, Trial], Runtime]:
