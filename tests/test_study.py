@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from decodegap.study.words import duration, estimate_seconds, plan_words
 
 STUDIES = Path(__file__).parent.parent / "studies"
 
+SMALL = ("smollm2-135m", "qwen2.5-0.5b")
 BASE = """
 name = "small"
 models = ["smollm2-135m", "qwen2.5-0.5b"]
@@ -82,6 +84,26 @@ def test_cells_of_one_model_take_turns_forth_and_back():
     turns = [(trial.context, trial.runtime) for trial in trials]
     assert turns[:4] == turns[7:3:-1] == turns[8:]
     assert len(set(turns[:4])) == 4
+
+
+def test_with_a_process_a_round_cells_share_and_comparisons_do_not():
+    text = BASE.replace("[16, 32]", "[16, 128]").replace("probes = false", 'process = "round"')
+    plan = plan_of(text + AB)
+    matrix = [planned.trial for planned in plan.trials if planned.trial.arm is None]
+    processes = Counter((trial.shape.name, trial.process) for trial in matrix)
+    rounds = ("round 0", "round 1", "round 2", "profile")
+    assert processes == {(model, name): 4 for model in SMALL for name in rounds}
+    timed = [trial for trial in matrix if trial.num_steps]
+    assert len(timed) == 8 * 3
+    assert {trial.process for trial in timed if trial.probes} == {"round 0"}
+    assert not any(trial.profile for trial in timed)
+    arms = [planned.trial for planned in plan.trials if planned.trial.arm is not None]
+    assert {(trial.process, trial.profile) for trial in arms} == {(None, True)}
+
+
+def test_contexts_too_close_for_one_process_are_an_error():
+    with pytest.raises(BadStudy, match="closer than"):
+        plan_of(BASE + 'process = "round"')
 
 
 def test_every_trial_has_an_identity_of_its_own_that_a_new_plan_finds_again():

@@ -7,7 +7,8 @@ computed when it is read. Seconds, bytes and bytes per second throughout.
 Schema history
     1   first version
     2   Trial gains `arm`, `study` and `identity`, Record gains `placement`; all absent before
-    3   Trial gains `process`, Record gains `place_in_process`; before, a trial had its own process
+    3   Trial gains `process` and `profile`, Record gains `place_in_process`; before, each trial had
+        its own process, and a profile of its steps
 """
 
 import os
@@ -55,7 +56,8 @@ class Trial(_Part, frozen=True, kw_only=True):
     which an impossible time is refused. `study` is the hash of the study a trial belongs to and
     `identity` that of what it measures there, by which a resumed study knows it again. Trials of a
     run with one `process` are run in turn by one process, which loads the weights once; None: by a
-    process of its own.
+    process of its own. `profile`: whether the kernels are listed, last of all; a trial without
+    timed steps is there for that alone.
     """
 
     run: str
@@ -78,6 +80,7 @@ class Trial(_Part, frozen=True, kw_only=True):
     study: str | None = None
     identity: str | None = None
     process: str | None = None
+    profile: bool = True
 
     @property
     def weights_words(self) -> str:

@@ -30,6 +30,7 @@ from decodegap.explain.summary import summarise
 from decodegap.measure import worker
 from decodegap.predict.formats import get_format
 from decodegap.predict.traffic import step_traffic
+from decodegap.record import new_id
 
 GEMM, FLASH, CAT, MUL = "nvjet_gemm", "flash_fwd_kernel", "CatArrayBatchedCopy", "mul_kernel"
 PROBES = ("linears", "no_attention", "twin", "twin_linears")
@@ -211,6 +212,27 @@ def test_a_compiled_step_is_a_replay_too():
         account = accounts(compiled, *beside)["hf-compile"]
         assert parts_of(account) == pytest.approx(KNOWN["hf-graph"])
         assert account.residual == pytest.approx(0, abs=1e-12)
+
+
+def test_kernels_may_be_listed_by_a_trial_that_is_run_for_nothing_else():
+    """As where a process makes a round: timed trials run no profiler."""
+    timed = [
+        msgspec.structs.replace(
+            record, measurement=msgspec.structs.replace(record.measurement, profile=None)
+        )
+        for record in (EAGER, STATIC, GRAPH)
+    ]
+    listed = [untimed(record) for record in (EAGER, STATIC, GRAPH)]
+    for runtime, account in accounts(*timed, *listed).items():
+        assert parts_of(account) == pytest.approx(KNOWN[runtime])
+    assert accounts(*timed)["hf-graph"].notes == ("no trial has a kernel profile",)
+
+
+def untimed(record):
+    """The record as of a trial without timed steps."""
+    measurement = msgspec.structs.replace(record.measurement, timings={"warmup": [1.0], "wall": []})
+    trial = msgspec.structs.replace(record.trial, num_steps=0)
+    return msgspec.structs.replace(record, id=new_id(), trial=trial, measurement=measurement)
 
 
 def test_alone_a_runtime_keeps_what_only_others_can_tell_apart():

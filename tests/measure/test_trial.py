@@ -89,6 +89,53 @@ def test_with_no_runtime_named_several_run(free_memory):
     assert {"hf-eager", "hf-static", "hf-graph"} <= runtimes
 
 
+# Shared processes
+
+
+def test_a_process_a_round_times_every_cell_and_a_last_one_lists_kernels(free_memory):
+    trials = plan_trials(request(process="round", contexts=(16, 128)), None)
+    rounds = {}
+    for trial in trials:
+        rounds.setdefault(trial.process, []).append(trial)
+    assert list(rounds) == ["round 0", "round 1", "profile"]
+    cells = {(trial.context, trial.runtime) for trial in trials}
+    for together in rounds.values():
+        assert {(trial.context, trial.runtime) for trial in together} == cells
+        assert len(together) == len(cells) == 4
+    made = {
+        name: {(trial.num_steps, trial.profile, trial.probes) for trial in together}
+        for name, together in rounds.items()
+    }
+    assert made == {
+        "round 0": {(3, False, True)},
+        "round 1": {(3, False, False)},
+        "profile": {(0, True, False)},
+    }
+
+
+def test_cudnn_by_name_never_shares_with_torch_s_choice_of_it(free_memory):
+    runtimes = ("hf-eager", "hf-eager?sdpa=cudnn", "hf-eager?sdpa=math", "hf-static?sdpa=cudnn")
+    trials = plan_trials(request(process="round", runtimes=runtimes), None)
+    processes = {}
+    for trial in trials:
+        processes.setdefault(trial.process, set()).add(trial.runtime)
+    assert len(processes) == 2 * 3
+    for shared in processes.values():
+        assert {"cudnn" in runtime for runtime in shared} in ({True}, {False})
+
+
+@pytest.mark.parametrize("contexts, fits", [((16, 84), True), ((84, 16), True), ((16, 83), False)])
+def test_contexts_of_one_process_do_not_run_into_each_other(free_memory, contexts, fits):
+    """Four steps and 64 spare positions."""
+    asked = request(process="round", contexts=contexts)
+    if fits:
+        assert plan_trials(asked, None)
+        return
+    with pytest.raises(BadContext, match=r"closer than the 68 steps .* a process per trial"):
+        plan_trials(asked, None)
+    assert plan_trials(request(contexts=contexts), None)
+
+
 # The model
 
 

@@ -18,10 +18,12 @@ class DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def device_time(summary: Summary) -> DeviceTime | None:
-    """Of the trial whose median step is the middle one; None if none was profiled on a GPU."""
+    """Of the trial whose median step is the middle one, or of a trial run for nothing else; None if
+    none was profiled on a GPU."""
+    by_step = sorted(summary.records, key=lambda record: median(record.wall_samples))
     profiles = [
         record.measurement.profile
-        for record in sorted(summary.records, key=lambda record: median(record.wall_samples))
+        for record in (*by_step, *summary.profiled)
         if record.measurement is not None and record.measurement.profile is not None
     ]
     if not profiles:

@@ -48,7 +48,7 @@ def read_result(records: Sequence[Record]) -> Result:
     return Result(
         cells=tuple(cells),
         findings=tuple(sorted(findings, key=lambda finding: finding.severity != "advice")),
-        failures=tuple(record for record in records if not record.wall_samples),
+        failures=tuple(record for record in records if record.outcome != "ok"),
         curves=curves,
     )
 

@@ -37,13 +37,14 @@ class CellKey(msgspec.Struct, frozen=True, order=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The trials of one cell. Seconds; ratios are of medians.
 
-    trial_medians: one per trial that counts. outcomes: how many trials ended in which outcome,
-    with the first reason of each that failed.
+    records: the trials that count. profiled: those that were run to list the kernels and timed
+    nothing. trial_medians: one per trial that counts.
     """
 
     key: CellKey
     device: Device
     records: tuple[Record, ...]
+    profiled: tuple[Record, ...] = ()
     trial_medians: tuple[float, ...]
     p95: float
     p99: float
@@ -110,9 +111,11 @@ def summarise(records: Sequence[Record], device: Device) -> Summary | None:
         UnlikeRecords: they come from different devices, versions or protocols.
     """
     timed = [record for record in records if record.wall_samples]
-    refuse_unlike(timed)
+    profiled = [record for record in records if record.outcome == "ok" and not record.wall_samples]
     if not timed:
         return None
+    refuse_unlike(timed)
+    refuse_unlike([timed[0], *profiled], but=("timed steps",))
     trial = timed[0].trial
     samples = sorted(sample for record in timed for sample in record.wall_samples)
     fmt = get_format(trial.format)
@@ -120,6 +123,7 @@ def summarise(records: Sequence[Record], device: Device) -> Summary | None:
         key=key_of(timed[0]),
         device=device,
         records=tuple(timed),
+        profiled=tuple(profiled),
         trial_medians=tuple(median(record.wall_samples) for record in timed),
         p95=percentile(samples, 0.95),
         p99=percentile(samples, 0.99),
@@ -129,12 +133,12 @@ def summarise(records: Sequence[Record], device: Device) -> Summary | None:
     )
 
 
-def refuse_unlike(records: Sequence[Record]) -> None:
-    """Raises UnlikeRecords, naming the first difference."""
+def refuse_unlike(records: Sequence[Record], but: Sequence[str] = ()) -> None:
+    """Raises UnlikeRecords, naming the first difference in a condition that is none of `but`."""
     for record in records[1:]:
         first, other = conditions(records[0]), conditions(record)
         for what in first | other:
-            if first.get(what) != other.get(what):
+            if what not in but and first.get(what) != other.get(what):
                 raise UnlikeRecords(
                     f"records {records[0].id} and {record.id} differ in {what} "
                     f"({first.get(what)} and {other.get(what)}); put them in folders of their own"

@@ -68,28 +68,42 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
     first = first_trial(request, source, specs[0].text, new_id())
     held = msgspec.structs.replace(first, reachable_bytes_per_second=reachable_bytes_per_second)
     cells = [(context, spec.text) for context in request.contexts for spec in specs]
+    rounds = interleave(cells, num_rounds(request.process, request.num_trials))
+    trials = (
+        msgspec.structs.replace(held, order=order, context=context, runtime=runtime)
+        for order, (context, runtime) in enumerate(rounds)
+    )
+    if request.process == "trial":
+        return list(trials)
     return [
-        msgspec.structs.replace(
-            held,
-            order=order,
-            context=context,
-            runtime=runtime,
-            process=process_of(request.process, order // len(cells), runtime),
-        )
-        for order, (context, runtime) in enumerate(interleave(cells, request.num_trials))
+        in_shared_process(trial, trial.order // len(cells), request.num_trials) for trial in trials
     ]
 
 
-def process_of(per: ProcessPer, round_index: int, runtime: str) -> str | None:
-    """The name, in its run, of the process that a trial shares with others of its round.
+def num_rounds(per: ProcessPer, num_trials: int) -> int:
+    """Rounds over all cells: one a trial, and where a process makes a round, one that looks."""
+    return num_trials if per == "trial" else num_trials + 1
 
-    A library's plans outlive a trial: cuDNN called by name would find those that torch's own choice
-    of it had made, and the other way round, so the two never share.
+
+def in_shared_process(trial: Trial, round_index: int, num_timed: int) -> Trial:
+    """The trial as one of a round whose cells share a process.
+
+    What stays in a process must not come before a clock. A profiler stays: replays waited for, of
+    some 1,500 kernels, took 0.6 to 1.3 ms longer after one (docs/measured_facts.md). So timed
+    rounds run none, and a last round runs it on every cell and times nothing. A library's plans
+    stay: cuDNN called by name would find those that torch's own choice of it had made, and the
+    other way round, so the two never share.
     """
-    if per == "trial":
-        return None
-    is_named = parse_runtime(runtime).options.get("sdpa") == "cudnn"
-    return f"round {round_index}{', cuDNN by name' if is_named else ''}"
+    is_named = parse_runtime(trial.runtime).options.get("sdpa") == "cudnn"
+    apart = ", cuDNN by name" if is_named else ""
+    if round_index < num_timed:
+        return msgspec.structs.replace(
+            trial,
+            process=f"round {round_index}{apart}",
+            profile=False,
+            probes=trial.probes and round_index == 0,
+        )
+    return msgspec.structs.replace(trial, process=f"profile{apart}", num_steps=0, probes=False)
 
 
 def check_apart(contexts: Sequence[int], num_steps: int) -> None:

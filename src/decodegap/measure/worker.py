@@ -82,7 +82,7 @@ def report_on(trial: Trial, model: LoadedModel) -> WorkerReport:
 
 
 def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
-    """Load, prefill, warm up, time, look at what ran, judge, intervene."""
+    """Load, prefill, warm up, time, judge, intervene, look at what ran."""
     import torch
 
     from decodegap.measure.environment import describe_environment, host_state
@@ -103,10 +103,12 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
         timings, decoded = time_steps(runtime, trial, synchronize)
         after = host_state(trial.device)
         last_logits = runtime.logits().clone()
-        timings |= other_timers(runtime, trial, synchronize)
-        profile = profile_of(runtime, trial)
+        if trial.num_steps:
+            timings |= other_timers(runtime, trial, synchronize)
     verdict = verdict_on(model, prompt, decoded, last_logits, trial)
     probes = probes_of(runtime, model, trial, synchronize) if trial.probes else {}
+    # Last: what a profiler hooks into stays, and slows whatever this process times after it.
+    profile = profile_of(runtime, trial) if trial.profile else None
     outcome, reason = outcome_of(verdict, timings["wall"], trial)
     return WorkerReport(
         outcome=outcome,
@@ -195,9 +197,12 @@ def other_timers(
 
 
 def profile_of(runtime: Any, trial: Trial) -> Any:
+    import torch
+
     from decodegap.measure.profile import profile_steps
 
-    return profile_steps(runtime.step, _NUM_PROFILED, on_gpu=trial.device != "cpu")
+    with torch.inference_mode():
+        return profile_steps(runtime.step, _NUM_PROFILED, on_gpu=trial.device != "cpu")
 
 
 def verdict_on(
@@ -227,8 +232,8 @@ def outcome_of(
             f"(at most {verdict.max_gap:g})"
         )
     floor = reachable_floor(trial)
-    fastest = min(wall_samples)
-    if floor is not None and fastest < floor:
+    fastest = min(wall_samples, default=None)
+    if floor is not None and fastest is not None and fastest < floor:
         return "impossible", (
             f"a step of {fastest:.3e} s beats the reachable floor of {floor:.3e} s: the bandwidth "
             "probe, the byte count or the clock is wrong; run `decodegap measure --probe-again`"

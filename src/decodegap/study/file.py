@@ -10,7 +10,7 @@ Unknown keys are errors. Names are checked when the study is planned, not here.
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -30,10 +30,9 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Protocol(_Table, frozen=True, kw_only=True):
     """How a trial is made; the reference protocol by default.
 
-    probes: whether the interventions of the account are made: by every trial, none, or the first
-    of each cell. process: with `round`, one process measures all cells of a model, device and
-    format once, so that a cell's trials still come from processes of their own. Comparisons make a
-    fresh process a trial, whatever is said here.
+    process: with `round`, one process measures all cells of a model, device and format once, so
+    that a cell's trials still come from processes of their own. Comparisons make a fresh process a
+    trial, whatever is said here.
     """
 
     num_trials: int = 3
@@ -42,7 +41,7 @@ class Protocol(_Table, frozen=True, kw_only=True):
     weights: Weights | None = None
     seed: int = 0
     timeout_seconds: float = 900.0
-    probes: bool | Literal["first"] = True
+    probes: bool = True
     process: ProcessPer = "trial"
 
 

@@ -12,8 +12,9 @@ from decodegap.measure.trial import (
     check_apart,
     check_positions,
     first_trial,
+    in_shared_process,
     interleave,
-    process_of,
+    num_rounds,
 )
 from decodegap.predict.resolve import resolve_model
 from decodegap.record import Trial
@@ -108,15 +109,14 @@ def _matrix_trials(study: Study, cells: Sequence[Cell]) -> Iterator[Planned]:
         trials = {cell: trial_of(study, cell) for cell in group}
         points = [(cell.context, cell.runtime) for cell in group]
         by_point = dict(zip(points, group, strict=True))
-        for order, point in enumerate(interleave(points, protocol.num_trials)):
+        for order, point in enumerate(
+            interleave(points, num_rounds(protocol.process, protocol.num_trials))
+        ):
             cell = by_point[point]
             repeat = repeats[cell]
-            trial = msgspec.structs.replace(
-                trials[cell],
-                order=order,
-                probes=protocol.probes is True or (protocol.probes == "first" and repeat == 0),
-                process=process_of(protocol.process, repeat, cell.runtime),
-            )
+            trial = msgspec.structs.replace(trials[cell], order=order)
+            if protocol.process == "round":
+                trial = in_shared_process(trial, repeat, protocol.num_trials)
             yield _identified(cell.device, trial, repeat)
             repeats[cell] += 1
 
@@ -187,7 +187,7 @@ def trial_of(study: Study, cell: Cell) -> Trial:
         device=cell.device,
         seed=protocol.seed,
         timeout_seconds=protocol.timeout_seconds,
-        probes=bool(protocol.probes),
+        probes=protocol.probes,
         process=protocol.process,
     )
     source = resolve_model(cell.model)

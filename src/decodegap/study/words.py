@@ -23,7 +23,7 @@ _OTHER_STEPS = 20
 _SHARE_OF_BANDWIDTH = 0.2
 _CPU_BYTES_PER_SECOND = 20e9
 
-SHARING = "one a round of the matrix, weights loaded once; comparisons one a trial"
+_SHARING = "one a round of cells, loaded once; a last round lists kernels; comparisons one a trial"
 
 
 def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
@@ -40,12 +40,10 @@ def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
     if plan.not_taken:
         pairs = {f"{cell.runtime} × {cell.format}" for cell in plan.not_taken}
         lines.append(f"not measured, the runtime does not take the format: {_list(pairs)}")
-    num_processes = sum(1 for _ in launched_together(plan.trials))
-    each = (
-        "each a fresh process"
-        if num_processes == len(plan.trials)
-        else (f"in {_count(num_processes, 'process', 'processes')} ({SHARING})")
-    )
+    each = "each a fresh process"
+    if study.protocol.process == "round":
+        num_processes = sum(1 for _ in launched_together(plan.trials))
+        each = f"in {_count(num_processes, 'process', 'processes')} ({_SHARING})"
     lines.append(f"{_count(len(plan.trials), 'trial')}, {each}; {work.num_finished} finished")
     if work.elsewhere:
         devices = Counter(planned.device for planned in work.elsewhere)
