@@ -5,6 +5,7 @@ Run by the parent as `python -m decodegap.measure.worker FD FD`: where to answer
 
 import gc
 from collections.abc import Callable
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +16,8 @@ from decodegap.measure.parent import ENDS_PROCESS, WorkerReport, read_job, send_
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.record import Measurement, Outcome, Trial, Verdict
 
-_NUM_BACK_TO_BACK = 20
+# Steps of the other timers: half a second of them, within these bounds.
+_LEAST_STEPS, _MOST_STEPS, _OTHER_SECONDS = 5, 20, 0.5
 _NUM_PROFILED = 3
 
 
@@ -43,6 +45,7 @@ class LoadedModel:
 
         if self._model is None:
             self._model = load_model(trial)
+            gc.freeze()  # the garbage collector need not look through all that again for each trial
         return self._model
 
     @property
@@ -104,7 +107,7 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
         after = host_state(trial.device)
         last_logits = runtime.logits().clone()
         if trial.num_steps:
-            timings |= other_timers(runtime, trial, synchronize)
+            timings |= other_timers(runtime, trial, synchronize, median(timings["wall"]))
     verdict = verdict_on(model, prompt, decoded, last_logits, trial)
     probes = probes_of(runtime, model, trial, synchronize) if trial.probes else {}
     # Last: what a profiler hooks into stays, and slows whatever this process times after it.
@@ -184,15 +187,16 @@ def time_steps(
 
 
 def other_timers(
-    runtime: Any, trial: Trial, synchronize: Callable[[], None]
+    runtime: Any, trial: Trial, synchronize: Callable[[], None], step_seconds: float
 ) -> dict[str, list[float]]:
     from decodegap.measure import timers
 
     if trial.device == "cpu":
         return {}
+    num_steps = max(_LEAST_STEPS, min(_MOST_STEPS, round(_OTHER_SECONDS / step_seconds)))
     return {
-        "back_to_back": timers.back_to_back(runtime.step, _NUM_BACK_TO_BACK, synchronize),
-        "events": timers.events(runtime.step, _NUM_BACK_TO_BACK, trial.device),
+        "back_to_back": timers.back_to_back(runtime.step, num_steps, synchronize),
+        "events": timers.events(runtime.step, num_steps, trial.device),
     }
 
 
