@@ -17,7 +17,8 @@ from builders import (
 )
 from decodegap.explain.prediction import parse_prediction, registered_hash
 from decodegap.measure import session
-from decodegap.record import new_id, read_folder
+from decodegap.record import new_id
+from decodegap.record_files import read_folder
 
 pytestmark = pytest.mark.usefixtures("known_bandwidth")
 

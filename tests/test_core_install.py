@@ -6,7 +6,7 @@ import os
 import pytest
 
 from builders import assert_refused, make_record, run_program, write_config
-from decodegap.record import write_record
+from decodegap.record_files import write_record
 
 HIDING = """
 import importlib.machinery

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builders import assert_refused, failed_record, make_gpu_record, make_record
-from decodegap.record import write_record
+from decodegap.record_files import write_record
 
 FILES = Path(__file__).parent / "fixtures" / "foreign"
 

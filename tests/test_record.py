@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import jsonschema
 import msgspec
@@ -21,20 +22,10 @@ from builders import (
     make_record,
     make_trial,
 )
-from decodegap import record as record_module
 from decodegap.errors import BadRecord, OutputFolder
-from decodegap.record import (
-    SCHEMA_VERSION,
-    Record,
-    new_id,
-    prepare_folder,
-    read_folder,
-    read_record,
-    record_paths,
-    write_once,
-    write_over,
-    write_record,
-)
+from decodegap.files import prepare_folder, write_once, write_over
+from decodegap.record import SCHEMA_VERSION, Record, new_id
+from decodegap.record_files import read_folder, read_record, record_paths, write_record
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +129,7 @@ def test_a_write_cut_short_by_the_system_leaves_nothing(tmp_path):
 import resource, signal
 from pathlib import Path
 from decodegap.errors import OutputFolder
-from decodegap.record import write_once
+from decodegap.files import write_once
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -180,7 +171,7 @@ def test_a_folder_below_a_file_cannot_be_made(tmp_path):
 
 def test_a_folder_nobody_can_write_to():
     with pytest.raises(OutputFolder, match="cannot write to /proc"):
-        prepare_folder(record_module.Path("/proc/decodegap"))
+        prepare_folder(Path("/proc/decodegap"))
 
 
 # Reading
@@ -300,7 +291,7 @@ def test_times_carry_their_zone(stored):
 
 def test_records_that_ship_can_be_read():
     """Old schemas stay readable: results are only ever added to."""
-    results = record_module.Path(__file__).parent.parent / "results"
+    results = Path(__file__).parent.parent / "results"
     records, unreadable = read_folder(results)
     assert records
     assert unreadable == []

@@ -23,7 +23,8 @@ from builders import (
     tiny,
     write_config,
 )
-from decodegap.record import new_id, read_folder, record_paths
+from decodegap.record import new_id
+from decodegap.record_files import read_folder, record_paths
 from decodegap.study.file import BadStudy, parse_study, read_study
 from decodegap.study.folder import StudyFolder, claim, held, read_stored
 from decodegap.study.matrix import plan_study
@@ -427,7 +428,8 @@ def test_the_folder_of_another_study_is_refused(study, file, folder, ran):
 
 
 def test_a_folder_with_records_of_no_study_is_refused(study, folder, ran):
-    from decodegap.record import prepare_folder, write_record
+    from decodegap.files import prepare_folder
+    from decodegap.record_files import write_record
 
     write_record(make_record(), prepare_folder(folder))
     assert_refused(study(), "records of no study", "another --out")
@@ -478,7 +480,7 @@ def test_without_a_single_time_the_exit_code_says_so(study, ran):
 def test_a_full_disk_stops_the_study_with_the_records_before_it_whole(
     study, folder, ran, monkeypatch
 ):
-    from decodegap import record as record_module
+    from decodegap import files as files_module
 
     written = count()
     real = os.fsync
@@ -488,12 +490,12 @@ def test_a_full_disk_stops_the_study_with_the_records_before_it_whole(
             raise OSError(28, "No space left on device")
         real(fd)
 
-    monkeypatch.setattr(record_module.os, "fsync", fsync)
+    monkeypatch.setattr(files_module.os, "fsync", fsync)
     ended = study()
     assert ended.code == 2
     assert "No space left on device" in ended.err
     assert "free space" in ended.err
-    monkeypatch.setattr(record_module.os, "fsync", real)
+    monkeypatch.setattr(files_module.os, "fsync", real)
     kept = identities(folder)
     assert 0 < len(kept) < 28
     already = len(ran)

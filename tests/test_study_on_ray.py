@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 
 from builders import assert_refused
-from decodegap.record import Record, read_folder
+from decodegap.record import Record
+from decodegap.record_files import read_folder
 from decodegap.study.file import parse_study
 from decodegap.study.folder import claim, held, read_stored
 from decodegap.study.matrix import Planned, plan_study

@@ -11,16 +11,12 @@ Schema history
         its own process, and a profile of its steps
 """
 
-import os
 import secrets
-from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from decodegap.errors import BadRecord, OutputFolder
 from decodegap.predict.model import ModelShape
 
 SCHEMA_VERSION = 3
@@ -220,151 +216,3 @@ class Record(_Part, frozen=True, kw_only=True):
 def new_id() -> str:
     """A name no other record has."""
     return secrets.token_hex(6)
-
-
-def prepare_folder(folder: Path) -> Path:
-    """Make `folder` and prove that it can be written, before anything is measured.
-
-    Raises:
-        OutputFolder: it cannot be made or written.
-    """
-    probe = folder / f".write-{new_id()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"decodegap")
-        probe.unlink()
-    except OSError as error:
-        raise OutputFolder(
-            f"cannot write to {folder} ({error.strerror or error}); give another with --out"
-        ) from None
-    return folder
-
-
-def write_record(record: Record, folder: Path) -> Path:
-    """Write a record atomically under a name of its own; an existing file is never replaced.
-
-    Raises:
-        OutputFolder: the disk is full or the folder went away; nothing half-written stays.
-    """
-    trial = record.trial
-    name = "-".join(
-        (
-            record.started_at.strftime("%Y%m%dT%H%M%S"),
-            _slug(trial.shape.name),
-            _slug(trial.runtime),
-            f"ctx{trial.context}",
-            record.id,
-        )
-    )
-    return write_once(msgspec.json.format(msgspec.json.encode(record)), folder / f"{name}.json")
-
-
-def write_once(data: bytes, path: Path) -> Path:
-    """Write a file whole or not at all, and never over another.
-
-    Raises:
-        OutputFolder: it could not be written.
-    """
-    return _write_whole(data, path, os.link, "free space or give another --out")
-
-
-def write_over(data: bytes, path: Path) -> Path:
-    """Write a file whole or not at all, in place of what may be there; its folder is made.
-
-    Raises:
-        OutputFolder: it could not be written.
-    """
-    remedy = "free space or make its folder writable"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(path, error, remedy) from None
-    return _write_whole(data, path, os.replace, remedy)
-
-
-def _write_whole(data: bytes, path: Path, put: Callable[[Path, Path], None], remedy: str) -> Path:
-    partial = path.with_name(f".{path.name}.{new_id()}.partial")
-    try:
-        with partial.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        put(partial, path)
-    except OSError as error:
-        raise _cannot_write(path, error, remedy) from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
-
-
-def _cannot_write(path: Path, error: OSError, remedy: str) -> OutputFolder:
-    return OutputFolder(f"cannot write {path} ({error.strerror or error}); {remedy}")
-
-
-class _Header(msgspec.Struct):
-    schema_version: int
-
-
-def read_record(path: Path) -> Record:
-    """Read one record.
-
-    Raises:
-        BadRecord: not a record, cut short, or written by a newer decodegap.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BadRecord(f"cannot read {path} ({error.strerror or error})") from None
-    try:
-        header = msgspec.json.decode(data, type=_Header)
-    except msgspec.ValidationError:
-        raise BadRecord(f"{path} is not a decodegap record; remove it from the folder") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BadRecord(f"{path} is truncated or not JSON; remove it and measure again") from None
-    if header.schema_version < 1:
-        raise BadRecord(f"{path} has schema {header.schema_version}, which never was; remove it")
-    if header.schema_version > SCHEMA_VERSION:
-        raise BadRecord(
-            f"{path} has schema {header.schema_version}, newer than the {SCHEMA_VERSION} this "
-            "decodegap reads; upgrade decodegap"
-        )
-    try:
-        return msgspec.json.decode(data, type=Record)
-    except msgspec.ValidationError as error:
-        raise BadRecord(f"{path} is not a valid record ({error}); remove it") from None
-
-
-def record_paths(folder: Path) -> list[Path]:
-    """Record files below `folder`: all JSON but hidden files and `bandwidth.json`.
-
-    Raises:
-        BadRecord: no such folder.
-    """
-    if not folder.is_dir():
-        raise BadRecord(f"no folder {folder}; give one that `decodegap measure --out` wrote")
-    return sorted(
-        path for path in folder.rglob("*.json") if not path.name.startswith((".", "bandwidth."))
-    )
-
-
-def read_folder(folder: Path) -> tuple[list[Record], list[BadRecord]]:
-    """Every record below `folder`, and an error for each file that is none; bandwidth probes that
-    lie beside them are passed over.
-
-    Raises:
-        BadRecord: no such folder, or no record in it.
-    """
-    records, unreadable = [], []
-    for path in record_paths(folder):
-        try:
-            records.append(read_record(path))
-        except BadRecord as error:
-            unreadable.append(error)
-    if not records and not unreadable:
-        raise BadRecord(f"no records in {folder}; `decodegap measure --out {folder}` writes some")
-    records.sort(key=lambda record: record.started_at)
-    return records, unreadable
-
-
-def _slug(text: str) -> str:
-    return "".join(char if char.isalnum() or char in ".-_" else "_" for char in text)

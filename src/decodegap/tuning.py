@@ -10,10 +10,10 @@ from time import monotonic
 import msgspec
 
 from decodegap.errors import Unavailable
+from decodegap.files import write_over
 from decodegap.measure.environment import package_versions
 from decodegap.measure.machine import gpu_of
 from decodegap.predict.model import ModelShape
-from decodegap.record import write_over
 from decodegap.units import format_seconds
 
 

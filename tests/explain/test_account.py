@@ -412,7 +412,7 @@ def test_accounts_of_the_records_that_ship_close():
     from pathlib import Path
 
     from decodegap.explain.result import group_by_run
-    from decodegap.record import read_folder
+    from decodegap.record_files import read_folder
 
     records, _ = read_folder(Path(__file__).parents[2] / "results")
     found = [

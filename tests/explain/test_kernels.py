@@ -44,7 +44,7 @@ def test_kind_of_a_kernel_that_was_seen(name, kind):
 def test_every_kernel_of_the_records_that_ship_has_a_kind():
     from pathlib import Path
 
-    from decodegap.record import read_folder
+    from decodegap.record_files import read_folder
 
     results = Path(__file__).parents[2] / "results"
     for record in read_folder(results)[0]:

@@ -69,7 +69,7 @@ def test_the_graph_speed_up_comes_from_a_comparison_of_the_same_kernels():
 
 
 def test_the_command_shows_and_refuses(program, tmp_path):
-    from decodegap.record import write_record
+    from decodegap.record_files import write_record
 
     write_record(record(0.0168), tmp_path)
     ended = program("report", tmp_path, "--against", "reference")

@@ -23,7 +23,7 @@ from decodegap.measure.parent import (
     run_process,
     run_worker,
 )
-from decodegap.record import read_folder
+from decodegap.record_files import read_folder
 
 ANSWER = msgspec.json.encode(WorkerReport(outcome="ok", reason=None))
 PLENTY = 30.0

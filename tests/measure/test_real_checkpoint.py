@@ -9,7 +9,7 @@ from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.predict.formats import get_format
 from decodegap.predict.resolve import resolve_model
 from decodegap.predict.traffic import parameter_bytes
-from decodegap.record import read_folder
+from decodegap.record_files import read_folder
 from real_checkpoint import real_checkpoint
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from builders import make_record, make_trial, one_by_one
 from decodegap.errors import OutputFolder
 from decodegap.measure import session
 from decodegap.measure.session import run_together, run_trials
-from decodegap.record import read_folder, read_record
+from decodegap.record_files import read_folder, read_record
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from builders import (
     run_program,
 )
 from decodegap.explain.result import read_result
-from decodegap.record import write_record
+from decodegap.record_files import write_record
 from decodegap.report.account_chart import account_chart
 from decodegap.report.curve_chart import curve_chart
 

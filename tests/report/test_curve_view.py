@@ -14,7 +14,7 @@ from builders import (
 )
 from decodegap.explain.result import read_result
 from decodegap.measure import session
-from decodegap.record import write_record
+from decodegap.record_files import write_record
 from decodegap.report.curve import curve_document, curves_view
 
 BANDWIDTH = 1e9

@@ -45,11 +45,11 @@ def compare(
     """Does B really beat A? Exit code 0 faster, 1 slower, 3 no difference, 4 inconclusive."""
     from decodegap.explain.compare import compare as compare_records
     from decodegap.explain.prediction import parse_share
+    from decodegap.files import prepare_folder
     from decodegap.measure.bandwidth import reachable_bandwidth
     from decodegap.measure.machine import torch_device_name
     from decodegap.measure.session import run_trials
     from decodegap.measure.trial import Request
-    from decodegap.record import prepare_folder
     from decodegap.report import comparison as page
     from decodegap.study.pairs import register, run_pairs
     from decodegap.study.request import PairRequest, comparison_words, plan_comparison

@@ -16,7 +16,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="A new file. [default: standard output]")] = None,
 ) -> None:
     """Hand the measured cells to other programs: one row a cell."""
-    from decodegap.record import read_folder
+    from decodegap.record_files import read_folder
     from decodegap.report.export import BINARY, EXPORTS
     from decodegap.report.rows import export_rows
 
@@ -42,7 +42,7 @@ def _refuse_existing(out: Path | None) -> None:
 
 
 def _write(data: bytes, out: Path | None) -> None:
-    from decodegap.record import write_once
+    from decodegap.files import write_once
 
     if out is None:
         sys.stdout.write(data.decode())

@@ -57,11 +57,11 @@ def measure(
 ) -> None:
     """How fast is it here, and where does the time go?"""
     from decodegap.explain.result import read_result
+    from decodegap.files import prepare_folder
     from decodegap.measure.bandwidth import reachable_bandwidth
     from decodegap.measure.machine import local_device, torch_device_name
     from decodegap.measure.trial import Request, plan_trials
     from decodegap.predict.device import with_measured
-    from decodegap.record import prepare_folder
     from decodegap.report import text
     from decodegap.report.machine import result_document
 

@@ -24,7 +24,7 @@ def report(
 ) -> None:
     """Show me what was measured."""
     from decodegap.explain.runs import read_runs
-    from decodegap.record import read_folder
+    from decodegap.record_files import read_folder
 
     if against not in (None, "reference"):
         raise DecodegapError(f"--against {against!r} is none of: reference")

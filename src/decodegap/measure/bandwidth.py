@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from decodegap.errors import Unavailable
+from decodegap.files import write_over
 from decodegap.measure.machine import Gpu, describe_host, gpu_of, list_gpus, local_device
 from decodegap.measure.parent import require_ok, run_worker
 from decodegap.predict.device import Device, match_runtime_name, with_measured
-from decodegap.record import write_over
 from decodegap.units import format_bytes
 
 _TIMEOUT_SECONDS = 180.0

@@ -8,7 +8,8 @@ import msgspec
 
 from decodegap.measure.parent import run_process
 from decodegap.measure.runtimes.registry import get_runtime, why_unavailable
-from decodegap.record import Outcome, Record, Trial, new_id, write_record
+from decodegap.record import Outcome, Record, Trial, new_id
+from decodegap.record_files import write_record
 
 
 class StoredRecord(msgspec.Struct, frozen=True):

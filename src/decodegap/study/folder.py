@@ -15,14 +15,9 @@ from pathlib import Path
 import msgspec
 
 from decodegap.errors import DecodegapError, OutputFolder
-from decodegap.record import (
-    Record,
-    prepare_folder,
-    read_record,
-    record_paths,
-    write_once,
-    write_record,
-)
+from decodegap.files import prepare_folder, write_once
+from decodegap.record import Record
+from decodegap.record_files import read_record, record_paths, write_record
 from decodegap.study.file import Study, parse_study
 
 _STUDY, _FINISHED, _LOCK = "study.toml", "finished.jsonl", ".lock"

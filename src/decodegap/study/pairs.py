@@ -10,8 +10,9 @@ import msgspec
 from decodegap.explain.arms import pairs_of
 from decodegap.explain.interval import LEAST_PAIRS, ratio_interval
 from decodegap.explain.prediction import Prediction, registered_hash
+from decodegap.files import write_once
 from decodegap.measure.session import StoredRecord
-from decodegap.record import Arm, Record, Trial, write_once
+from decodegap.record import Arm, Record, Trial
 
 ArmName = Literal["A", "B"]
 
