@@ -28,7 +28,10 @@ class HfCompile:
         self.token = inner.token
         for tensor in (inner.token, inner.position, inner.last_logits):
             torch._dynamo.mark_static_address(tensor)
-        self._step = torch.compile(inner.step, mode="reduce-overhead", fullgraph=True)
+        # Not dynamic: another context in the same process is compiled for its own length too.
+        self._step = torch.compile(
+            inner.step, mode="reduce-overhead", fullgraph=True, dynamic=False
+        )
         self._compile()
 
     def prefill(self, prompt: Any) -> None:
