@@ -8,7 +8,7 @@ Schema history
     1   first version
     2   Trial gains `arm`, `study` and `identity`, Record gains `placement`; all absent before
     3   Trial gains `process` and `profile`, Record gains `place_in_process`; before, each trial had
-        its own process, and a profile of its steps
+        its own process, and a profile of its steps. GpuState gains `max_sm_clock_hz`
 """
 
 import secrets
@@ -145,11 +145,20 @@ class GpuState(_Part, frozen=True, kw_only=True):
     """What NVML reads at one moment; None where the driver does not say."""
 
     sm_clock_hz: float | None
+    max_sm_clock_hz: float | None = None
     memory_clock_hz: float | None
     temperature_celsius: float | None
     power_watts: float | None
     energy_joules: float | None
     throttle_reasons: tuple[str, ...] | None
+
+    @property
+    def slowed_by(self) -> tuple[str, ...]:
+        """The driver's reasons, unless the clock is as high as it goes: drivers name a power cap
+        that lowers nothing."""
+        clock, most = self.sm_clock_hz, self.max_sm_clock_hz
+        at_most = clock is not None and most is not None and clock >= most
+        return () if at_most else self.throttle_reasons or ()
 
 
 class HostState(_Part, frozen=True, kw_only=True):

@@ -5,11 +5,12 @@ import re
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
 import pynvml
 import pytest
 
 import decodegap
-from builders import make_environment, make_record
+from builders import make_environment, make_host_state, make_record
 from decodegap import __version__
 from decodegap.explain.summary import UnlikeRecords, refuse_unlike
 from decodegap.measure import environment
@@ -148,6 +149,7 @@ class FakeNvml:
     def __getattr__(self, name):
         answers = {
             "nvmlDeviceGetClockInfo": lambda handle, which: {1: 1980, 2: 3201}[which],
+            "nvmlDeviceGetMaxClockInfo": lambda handle, which: {1: 2010}[which],
             "nvmlDeviceGetPowerUsage": lambda handle: 123_456,
             "nvmlDeviceGetTotalEnergyConsumption": lambda handle: 5_000,
             "nvmlDeviceGetTemperature": lambda handle, which: 41,
@@ -164,7 +166,8 @@ class FakeNvml:
 
 def test_a_gpu_s_state_is_in_base_units():
     state = environment._read(FakeNvml(), None)
-    assert (state.sm_clock_hz, state.memory_clock_hz) == (1.98e9, 3.201e9)
+    clocks = (state.sm_clock_hz, state.max_sm_clock_hz, state.memory_clock_hz)
+    assert clocks == (1.98e9, 2.01e9, 3.201e9)
     assert state.power_watts == pytest.approx(123.456)
     assert state.energy_joules == 5.0
     assert state.temperature_celsius == 41
@@ -187,6 +190,17 @@ def test_what_a_gpu_does_not_say_is_not_known():
 )
 def test_throttling_is_told_from_resting(mask, reasons):
     assert environment._read(FakeNvml(mask), None).throttle_reasons == reasons
+
+
+@pytest.mark.parametrize(
+    "clock, most, slowed",
+    [(1.98e9, 1.98e9, False), (1.7e9, 1.98e9, True), (1.98e9, None, True), (None, 1.98e9, True)],
+)
+def test_a_gpu_at_its_highest_clock_is_not_held_back(clock, most, slowed):
+    gpu = make_host_state(throttled=("software power cap",)).gpu
+    state = msgspec.structs.replace(gpu, sm_clock_hz=clock, max_sm_clock_hz=most)
+    assert state.slowed_by == (("software power cap",) if slowed else ())
+    assert msgspec.structs.replace(state, throttle_reasons=None).slowed_by == ()
 
 
 def test_the_bits_are_nvml_s():

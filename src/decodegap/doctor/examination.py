@@ -91,7 +91,7 @@ def host_problems(host: Host, state: HostState) -> list[Problem]:
 
 
 def gpu_problems(state: GpuState | None) -> list[Problem]:
-    if state is None or not state.throttle_reasons:
+    if state is None or not state.slowed_by:
         return []
-    text = "the GPU is held back: " + ", ".join(state.throttle_reasons)
+    text = "the GPU is held back: " + ", ".join(state.slowed_by)
     return [Problem(severity="warning", text=text, remedy="cool it or raise its power limit")]

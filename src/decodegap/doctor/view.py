@@ -61,5 +61,5 @@ def _state_words(state: GpuState) -> str:
     if state.power_watts is not None:
         words.append(f"{state.power_watts:.0f} W")
     if state.throttle_reasons is not None:
-        words.append(", ".join(state.throttle_reasons) or "not throttled")
+        words.append(", ".join(state.slowed_by) or "not throttled")
     return ", ".join(words)

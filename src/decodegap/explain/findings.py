@@ -171,5 +171,5 @@ def _environment_warnings(cell: Cell) -> Iterator[Finding]:
 def _throttling(environment: Environment) -> Iterator[str]:
     states: tuple[HostState, ...] = (environment.before, environment.after)
     for state in states:
-        if state.gpu is not None and state.gpu.throttle_reasons is not None:
-            yield from state.gpu.throttle_reasons
+        if state.gpu is not None:
+            yield from state.gpu.slowed_by

@@ -115,12 +115,14 @@ def describe_environment(
 
 def _read(lib: Any, handle: Any) -> GpuState:
     sm_mhz = ask(lib.nvmlDeviceGetClockInfo, handle, lib.NVML_CLOCK_SM)
+    max_sm_mhz = ask(lib.nvmlDeviceGetMaxClockInfo, handle, lib.NVML_CLOCK_SM)
     memory_mhz = ask(lib.nvmlDeviceGetClockInfo, handle, lib.NVML_CLOCK_MEM)
     milliwatts = ask(lib.nvmlDeviceGetPowerUsage, handle)
     millijoules = ask(lib.nvmlDeviceGetTotalEnergyConsumption, handle)
     temperature = ask(lib.nvmlDeviceGetTemperature, handle, lib.NVML_TEMPERATURE_GPU)
     return GpuState(
         sm_clock_hz=None if sm_mhz is None else sm_mhz * 1e6,
+        max_sm_clock_hz=None if max_sm_mhz is None else max_sm_mhz * 1e6,
         memory_clock_hz=None if memory_mhz is None else memory_mhz * 1e6,
         temperature_celsius=temperature,
         power_watts=None if milliwatts is None else milliwatts / 1e3,
