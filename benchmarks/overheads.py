@@ -78,7 +78,7 @@ def identical_trials() -> list[float]:
         probes=False,
     )
     with TemporaryDirectory() as folder:
-        stored = list(run_trials(plan_trials(request, None), Path(folder)))
+        stored = list(run_trials(plan_trials(request), Path(folder)))
     failed = [s.record.reason for s in stored if s.record.outcome != "ok"]
     assert not failed, failed
     return [median(s.record.wall_samples) for s in stored]

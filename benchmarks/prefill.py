@@ -38,7 +38,7 @@ def main() -> None:
         timeout_seconds=600,
         probes=False,
     )
-    trial = plan_trials(request, None)[0]
+    trial = plan_trials(request)[0]
     model = load_model(trial)
     prompt = make_prompt(trial)
     engine = Engine.from_state(

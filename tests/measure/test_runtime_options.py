@@ -79,13 +79,13 @@ def request_for(*runtimes, format="bf16"):
 
 
 def test_the_plan_keeps_the_canonical_text():
-    planned = plan_trials(request_for("hf-static?sdpa=auto", "hf-eager?sdpa=math"), None)
+    planned = plan_trials(request_for("hf-static?sdpa=auto", "hf-eager?sdpa=math"))
     assert [trial.runtime for trial in planned] == ["hf-static", "hf-eager?sdpa=math"]
 
 
 def test_weights_a_runtime_cannot_take_are_refused_before_anything_runs():
     with pytest.raises(UnknownFormat, match="hf-eager does not take nf4; it takes bf16"):
-        plan_trials(request_for("hf-eager", format="nf4"), None)
+        plan_trials(request_for("hf-eager", format="nf4"))
 
 
 def operators(record):

@@ -12,7 +12,13 @@ from safetensors.numpy import save_file
 from builders import TINY_LLAMA, shape_of, tiny, write_config
 from decodegap.errors import BadCheckpoint, BadContext, DoesNotFit, UnknownModel, UnknownRuntime
 from decodegap.measure import trial as trial_module
-from decodegap.measure.trial import Request, interleave, needed_bytes, plan_trials
+from decodegap.measure.trial import (
+    Request,
+    held_against,
+    interleave,
+    needed_bytes,
+    plan_trials,
+)
 from decodegap.predict.formats import get_format
 from decodegap.predict.tensors import parameter_tensors
 
@@ -55,7 +61,7 @@ def test_cells_are_interleaved_there_and_back():
 
 
 def test_two_cells_make_a_b_b_a(free_memory):
-    trials = plan_trials(request(), None)
+    trials = plan_trials(request())
     assert [trial.runtime for trial in trials] == [
         *("hf-eager", "hf-static"),
         *("hf-static", "hf-eager"),
@@ -74,18 +80,18 @@ def test_every_cell_has_every_trial_and_drift_meets_all_alike(num_cells, num_pai
 
 
 def test_all_trials_of_one_request_are_one_run(free_memory):
-    trials = plan_trials(request(contexts=(16, 32)), 5e10)
+    trials = [held_against(trial, 5e10) for trial in plan_trials(request(contexts=(16, 32)))]
     assert len({trial.run for trial in trials}) == 1
     assert {trial.reachable_bytes_per_second for trial in trials} == {5e10}
     assert {trial.seed for trial in trials} == {7}
     assert Counter((trial.context, trial.runtime) for trial in trials) == dict.fromkeys(
         [(16, "hf-eager"), (16, "hf-static"), (32, "hf-eager"), (32, "hf-static")], 2
     )
-    assert plan_trials(request(), None)[0].run != trials[0].run
+    assert plan_trials(request())[0].run != trials[0].run
 
 
 def test_with_no_runtime_named_several_run(free_memory):
-    runtimes = {trial.runtime for trial in plan_trials(request(runtimes=()), None)}
+    runtimes = {trial.runtime for trial in plan_trials(request(runtimes=()))}
     assert {"hf-eager", "hf-static", "hf-graph"} <= runtimes
 
 
@@ -93,7 +99,7 @@ def test_with_no_runtime_named_several_run(free_memory):
 
 
 def test_a_process_a_round_times_every_cell_and_a_last_one_lists_kernels(free_memory):
-    trials = plan_trials(request(process="round", contexts=(16, 128)), None)
+    trials = plan_trials(request(process="round", contexts=(16, 128)))
     rounds = {}
     for trial in trials:
         rounds.setdefault(trial.process, []).append(trial)
@@ -115,7 +121,7 @@ def test_a_process_a_round_times_every_cell_and_a_last_one_lists_kernels(free_me
 
 def test_cudnn_by_name_never_shares_with_torch_s_choice_of_it(free_memory):
     runtimes = ("hf-eager", "hf-eager?sdpa=cudnn", "hf-eager?sdpa=math", "hf-static?sdpa=cudnn")
-    trials = plan_trials(request(process="round", runtimes=runtimes), None)
+    trials = plan_trials(request(process="round", runtimes=runtimes))
     processes = {}
     for trial in trials:
         processes.setdefault(trial.process, set()).add(trial.runtime)
@@ -129,23 +135,23 @@ def test_contexts_of_one_process_do_not_run_into_each_other(free_memory, context
     """Four steps and 64 spare positions."""
     asked = request(process="round", contexts=contexts)
     if fits:
-        assert plan_trials(asked, None)
+        assert plan_trials(asked)
         return
     with pytest.raises(BadContext, match=r"closer than the 68 steps .* a process per trial"):
-        plan_trials(asked, None)
-    assert plan_trials(request(contexts=contexts), None)
+        plan_trials(asked)
+    assert plan_trials(request(contexts=contexts))
 
 
 # The model
 
 
 def test_with_no_model_a_cpu_gets_the_small_one(free_memory):
-    assert plan_trials(request(model=None), None)[0].shape.name == "smollm2-135m"
+    assert plan_trials(request(model=None))[0].shape.name == "smollm2-135m"
 
 
 def test_with_no_model_a_gpu_gets_the_study_s(free_memory):
     asked = request(model=None, device="cuda:0")
-    assert plan_trials(asked, None)[0].shape.name == "qwen2.5-7b"
+    assert plan_trials(asked)[0].shape.name == "qwen2.5-7b"
 
 
 @pytest.mark.parametrize(
@@ -160,13 +166,13 @@ def test_with_no_model_a_gpu_gets_the_study_s(free_memory):
 )
 def test_with_no_model_a_small_gpu_gets_the_largest_that_fits(free_memory, free, name):
     free_memory(free)
-    assert plan_trials(request(model=None, device="cuda:0"), None)[0].shape.name == name
+    assert plan_trials(request(model=None, device="cuda:0"))[0].shape.name == name
 
 
 def test_nothing_fits(free_memory):
     free_memory(GIB)
     with pytest.raises(DoesNotFit, match="no catalogue model fits"):
-        plan_trials(request(model=None), None)
+        plan_trials(request(model=None))
 
 
 def test_a_model_fits_to_the_byte(free_memory):
@@ -183,7 +189,7 @@ def test_a_model_fits_to_the_byte(free_memory):
 
 def test_where_free_memory_is_not_known_the_trial_decides(free_memory):
     free_memory(None)
-    assert plan_trials(request(model="llama-3.1-8b"), None)
+    assert plan_trials(request(model="llama-3.1-8b"))
 
 
 @pytest.mark.parametrize(
@@ -197,14 +203,14 @@ def test_where_free_memory_is_not_known_the_trial_decides(free_memory):
 )
 def test_one_bad_cell_refuses_the_whole_request(free_memory, changes, error):
     with pytest.raises(error):
-        plan_trials(request(**changes), None)
+        plan_trials(request(**changes))
 
 
 def test_the_last_step_may_use_the_last_position(free_memory):
     """8192 positions: 8188 in the cache, one to warm up in, three timed."""
-    assert plan_trials(request(contexts=(8188,)), None)
+    assert plan_trials(request(contexts=(8188,)))
     with pytest.raises(BadContext, match="at most 8188"):
-        plan_trials(request(contexts=(8189,)), None)
+        plan_trials(request(contexts=(8189,)))
 
 
 # The weights
@@ -223,20 +229,20 @@ def folder(tmp_path):
 def test_a_folder_s_weights_are_used_unless_synthetic_ones_are_asked_for(
     free_memory, folder, asked, kind
 ):
-    trial = plan_trials(request(model=str(folder), weights=asked), None)[0]
+    trial = plan_trials(request(model=str(folder), weights=asked))[0]
     assert trial.weights == kind
     assert trial.folder == (str(folder) if kind == "checkpoint" else None)
 
 
 def test_a_damaged_folder_is_no_hindrance_to_synthetic_weights(free_memory, folder):
     (folder / "model.safetensors").write_bytes(b"")
-    assert plan_trials(request(model=str(folder), weights="synthetic"), None)
+    assert plan_trials(request(model=str(folder), weights="synthetic"))
     with pytest.raises(BadCheckpoint):
-        plan_trials(request(model=str(folder)), None)
+        plan_trials(request(model=str(folder)))
 
 
 def test_a_config_file_gets_synthetic_weights(free_memory, folder):
-    trial = plan_trials(request(model=str(folder / "config.json")), None)[0]
+    trial = plan_trials(request(model=str(folder / "config.json")))[0]
     assert (trial.weights, trial.folder) == ("synthetic", None)
     with pytest.raises(UnknownModel, match="without weights"):
-        plan_trials(request(model=str(folder / "config.json"), weights="checkpoint"), None)
+        plan_trials(request(model=str(folder / "config.json"), weights="checkpoint"))

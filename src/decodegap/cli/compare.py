@@ -76,10 +76,10 @@ def compare(
         predict=predict,
         until_width=None if until_ci is None else parse_share(until_ci),
     )
-    plan_comparison(request, None)  # every refusal comes before the bandwidth probe
+    asked = plan_comparison(request)  # every refusal comes before the bandwidth probe
     folder = prepare_folder(out)
     bandwidth = reachable_bandwidth(torch_device)
-    plan = plan_comparison(request, bandwidth.bytes_per_second)
+    plan = asked.held_against(bandwidth.bytes_per_second)
     if not as_json:
         show(comparison_words(plan), "")
     register(plan, folder)

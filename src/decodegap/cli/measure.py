@@ -60,7 +60,7 @@ def measure(
     from decodegap.files import prepare_folder
     from decodegap.measure.bandwidth import reachable_bandwidth
     from decodegap.measure.machine import local_device, torch_device_name
-    from decodegap.measure.trial import Request, plan_trials
+    from decodegap.measure.trial import Request, held_against, plan_trials
     from decodegap.predict.device import with_measured
     from decodegap.report import text
     from decodegap.report.machine import result_document
@@ -81,10 +81,10 @@ def measure(
         probes=probes,
         process=process_per(process),
     )
-    plan_trials(request, None)  # every refusal comes before the bandwidth probe
+    trials_asked = plan_trials(request)  # every refusal comes before the bandwidth probe
     folder = prepare_folder(out)
     bandwidth = reachable_bandwidth(torch_device, again=probe_again)
-    planned = plan_trials(request, bandwidth.bytes_per_second)
+    planned = [held_against(trial, bandwidth.bytes_per_second) for trial in trials_asked]
     if not as_json:
         here = with_measured(local_device(torch_device), *bandwidth.figure_and_source)
         show(text.plan_view(planned, here), "")

@@ -49,7 +49,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     process: ProcessPer = "trial"
 
 
-def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> list[Trial]:
+def plan_trials(request: Request) -> list[Trial]:
     """The trials of a request in the order they will run: rounds over all cells, every second
     round backwards (A B B A), so that a drift of the machine meets all cells alike.
 
@@ -66,11 +66,10 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
         check_positions(source.shape, context, request)
         check_fits(source.shape, context, fmt, request.device)
     first = first_trial(request, source, specs[0].text, new_id())
-    held = msgspec.structs.replace(first, reachable_bytes_per_second=reachable_bytes_per_second)
     cells = [(context, spec.text) for context in request.contexts for spec in specs]
     rounds = interleave(cells, num_rounds(request.process, request.num_trials))
     trials = (
-        msgspec.structs.replace(held, order=order, context=context, runtime=runtime)
+        msgspec.structs.replace(first, order=order, context=context, runtime=runtime)
         for order, (context, runtime) in enumerate(rounds)
     )
     if request.process == "trial":
@@ -78,6 +77,11 @@ def plan_trials(request: Request, reachable_bytes_per_second: float | None) -> l
     return [
         in_shared_process(trial, trial.order // len(cells), request.num_trials) for trial in trials
     ]
+
+
+def held_against(trial: Trial, bytes_per_second: float) -> Trial:
+    """The trial with the bandwidth that no step of it may beat."""
+    return msgspec.structs.replace(trial, reachable_bytes_per_second=bytes_per_second)
 
 
 def num_rounds(per: ProcessPer, num_trials: int) -> int:

@@ -12,6 +12,7 @@ from decodegap.explain.interval import LEAST_PAIRS, ratio_interval
 from decodegap.explain.prediction import Prediction, registered_hash
 from decodegap.files import write_once
 from decodegap.measure.session import StoredRecord
+from decodegap.measure.trial import held_against
 from decodegap.record import Arm, Record, Trial
 
 ArmName = Literal["A", "B"]
@@ -44,6 +45,11 @@ class PairPlan(msgspec.Struct, frozen=True, kw_only=True):
             f"context {trial.context}, {trial.num_steps} steps after {trial.num_warmup}: "
             f"step of {self.a.runtime} ÷ step of {self.b.runtime}"
         )
+
+    def held_against(self, bytes_per_second: float) -> "PairPlan":
+        """The plan with the bandwidth that no step of it may beat."""
+        a, b = (held_against(trial, bytes_per_second) for trial in (self.a, self.b))
+        return msgspec.structs.replace(self, a=a, b=b)
 
     @property
     def sha256(self) -> str | None:

@@ -23,7 +23,7 @@ class PairRequest(msgspec.Struct, frozen=True, kw_only=True):
     until_width: float | None
 
 
-def plan_comparison(request: PairRequest, reachable_bytes_per_second: float | None) -> PairPlan:
+def plan_comparison(request: PairRequest) -> PairPlan:
     """The plan of a comparison on this machine.
 
     Raises:
@@ -31,7 +31,7 @@ def plan_comparison(request: PairRequest, reachable_bytes_per_second: float | No
             cannot run here.
     """
     prediction = None if request.predict is None else parse_prediction(request.predict)
-    a, b = plan_trials(request.base, reachable_bytes_per_second)
+    a, b = plan_trials(request.base)
     for trial in (a, b):
         _refuse_unavailable(trial)
     return PairPlan(

@@ -10,7 +10,7 @@ from decodegap.measure.bandwidth import reachable_bandwidth
 from decodegap.measure.environment import package_versions
 from decodegap.measure.machine import describe_host, list_gpus
 from decodegap.measure.session import StoredRecord, by_process, not_started, run_together
-from decodegap.measure.trial import check_fits
+from decodegap.measure.trial import check_fits, held_against
 from decodegap.predict.formats import get_format
 from decodegap.record import Record, Trial
 from decodegap.study.cells import name_here
@@ -118,11 +118,9 @@ def launch_here(together: Sequence[Planned], devices: dict[str, str]) -> Iterato
     fitting = []
     for planned in together:
         torch_device = devices[planned.device]
-        trial = msgspec.structs.replace(
-            planned.trial,
-            device=torch_device,
-            reachable_bytes_per_second=reachable_bandwidth(torch_device).bytes_per_second,
-        )
+        bandwidth = reachable_bandwidth(torch_device).bytes_per_second
+        here = msgspec.structs.replace(planned.trial, device=torch_device)
+        trial = held_against(here, bandwidth)
         try:
             check_fits(trial.shape, trial.context, get_format(trial.format), torch_device)
             fitting.append(trial)
