@@ -30,34 +30,54 @@ def records(tmp_path) -> Path:
 # grade
 
 
+SMOLLM2_HERE = ("--model", "smollm2-135m", "--bandwidth", "60e9")
+
+
 def test_grade_on_the_screen(program):
-    ended = program("grade", FILES / "llama_bench.json", "--model", "qwen2.5-7b")
+    ended = program("grade", FILES / "llama_bench.json", *SMOLLM2_HERE)
     assert ended.code == 0
-    (line,) = [
-        line for line in ended.out.splitlines() if "tg128 @ d2048 " in line and "fp16" in line
-    ]
-    for word in ("NVIDIA H200", "2111", "4.15 ms", "241 Hz", "2.97 ms", "0.716"):
+    out = ended.out.splitlines()
+    assert out[0] == "llama-bench 1 0c1e570, smollm2-135m, AMD EPYC, batch 1"
+    rows = [line for line in out if line.startswith(" llama 256M")]
+    assert len(rows) == 8
+    (line,) = [line for line in rows if "BF16 tg32 @ d256" in line]
+    # 2 × 134 515 008 + 272 × 23 040 + 99 456 bytes ÷ 60 GB/s; 32 steps in 348.7 ms.
+    for word in ("bf16", "271", "10.9 ms", "91.8 Hz", "275.40 MB", "4.59 ms", "0.421"):
         assert word in line
-    assert "14.15 GB (counted in fp16) at the mean context, 63" in ended.out
-    assert "one process" in ended.out
+    assert "  step = median of 3 repetitions ÷ 32 steps" in out
+    assert "  floor = bytes ÷ 60.00 GB/s" in out
+    assert "! all figures: one process" in ended.out
+    assert ended.out.count("prefill is inside") == 1
 
 
 def test_grade_shows_bounds_as_bounds(program):
-    ended = program("grade", FILES / "llama_bench_quantised.jsonl", "--model", "qwen2.5-7b")
-    alone, with_prompt = [line for line in ended.out.splitlines() if "RTX 4090" in line]
-    assert "≥ 0.509" in alone  # 3.59 GB ÷ 1.008 TB/s ÷ 7 ms
+    ended = program("grade", FILES / "llama_bench_quantised.jsonl", *SMOLLM2_HERE)
+    rows = [line for line in ended.out.splitlines() if line.startswith(" llama 256M Q4_0")]
+    alone, with_prompt = rows[0], rows[1]
+    assert "≥ 90.31 MB" in alone
     assert "≤" not in alone
-    assert "≤ 8.10 ms" in with_prompt
+    assert "≤" in with_prompt
+    assert "pp64+tg32, 3 more: prefill is inside" in ended.out
+    assert ended.out.count("a format that is none of ours") == 1
+
+
+def test_a_figure_alone_has_its_subject_above_it(program):
+    ended = program("grade", FILES / "optimum_benchmark.json", "--bandwidth", "60e9")
+    assert ended.out.splitlines()[0] == (
+        "optimum-benchmark 0.6.0, smollm2-135m, bf16, AMD EPYC, batch 1"
+    )
 
 
 def test_grade_as_json(program):
-    ended = program("grade", FILES / "optimum_benchmark.json", "--json")
+    path = FILES / "optimum_benchmark.json"
+    ended = program("grade", path, "--bandwidth", "60e9", "--json")
     (figure,) = ended.json["figures"]
+    decode = json.loads(path.read_text())["report"]["decode"]["latency"]
     assert figure["tool"] == "optimum-benchmark"
-    assert figure["step_s"] == pytest.approx(0.0102)
-    assert figure["samples_s"] == [0.63, 0.6615, 0.6426]
-    assert figure["model"] == "mistral-7b-v0.3"
-    assert figure["model_text"] == "mistralai/Mistral-7B-v0.3"
+    assert figure["step_s"] == pytest.approx(decode["p50"] / 31)
+    assert figure["samples_s"] == decode["values"]
+    assert figure["model"] == "smollm2-135m"
+    assert figure["model_text"] == "HuggingFaceTB/SmolLM2-135M"
     assert figure["r_floor"] == pytest.approx(figure["floor_s"]["exact"] / figure["step_s"])
     assert not figure["impossible"]
     assert all(finding["hint"] for finding in ended.json["findings"])
@@ -76,15 +96,19 @@ def test_an_impossible_figure_is_exit_code_1(program, tmp_path):
 BAD_GRADES = {
     "no such file": (["no-such.json"], ["no-such.json", "No such file"]),
     "nothing is named": (
-        [FILES / "vllm_latency.json"],
+        [FILES / "optimum_benchmark_report.json"],
         ["--model", "--device", "--format", "--tokens"],
     ),
-    "a model by no name": ([FILES / "llama_bench.json"], ["'qwen2 7B F16'", "--model"]),
+    "a model by no name": ([FILES / "llama_bench.json"], ["'llama 256M BF16'", "--model"]),
     "not a tool's": ([FILES / "README.md"], ["not JSON", "llama-bench", "vllm", "optimum"]),
+    "another model": (
+        [FILES / "llama_bench.json", "-m", "qwen2.5-7b", "-d", "h200"],
+        ["134515008", "7615616512", "--model"],
+    ),
     "unknown model": ([FILES / "llama_bench.json", "-m", "qwen"], ["unknown model 'qwen'"]),
     "contradicted": (
-        [FILES / "llama_bench.json", "-m", "qwen2.5-7b", "--tokens", "5"],
-        ["128", "--tokens"],
+        [FILES / "llama_bench.json", "-m", "smollm2-135m", "--tokens", "5"],
+        ["32", "--tokens"],
     ),
     "no tokens": ([FILES / "vllm_latency.json", "--tokens", "0"], ["--tokens"]),
 }

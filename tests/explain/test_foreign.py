@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import pytest
@@ -23,6 +24,23 @@ FILES = Path(__file__).parent.parent / "fixtures" / "foreign"
 QWEN_AT_2048, QWEN_POSITION = 14_259_047_424, 57_344
 H200 = 4.8e12
 
+# smollm2-135m: its embedding is its head; a cached position is 30 layers × 2 × 192 × 2 bytes.
+SMOLLM2_PARAMETERS, SMOLLM2_POSITION = 134_515_008, 30 * 2 * 192 * 2
+SMOLLM2_HERE = {"model": "smollm2-135m", "bandwidth": 60e9}
+
+ON_A_GPU = {
+    "cpu_info": "Made-up CPU",
+    "gpu_info": "NVIDIA H200",
+    "backends": "CUDA",
+    "model_filename": "made-up/qwen2.5-7b-f16.gguf",
+    "model_type": "qwen2 7B F16",
+    "model_size": 15_237_853_184,
+    "model_n_params": 7_615_616_512,
+    "n_gen": 128,
+    "avg_ns": 509_866_667,
+    "samples_ns": [512_000_000, 499_200_000, 518_400_000],
+}
+
 
 def qwen_bytes(context: int) -> int:
     return QWEN_AT_2048 + (context - 2048) * QWEN_POSITION
@@ -41,8 +59,38 @@ def grade(document, **given) -> Grading:
 
 
 def bench_row(**changes) -> dict:
-    """The generating test of the made-up llama-bench file, at depth 0."""
-    return load("llama_bench.json")[1] | changes
+    """The generating test of a real file, as if a 7B model had run on a GPU."""
+    return load("llama_bench.json")[1] | ON_A_GPU | changes
+
+
+def gpu_rows() -> list[dict]:
+    """A prompt alone, and two tests that generate."""
+    prompt = bench_row(n_prompt=512, n_gen=0, samples_ns=[20_000_000])
+    deep = bench_row(n_depth=2048, samples_ns=[524_800_000, 537_600_000, 531_200_000])
+    return [prompt, bench_row(), deep]
+
+
+def lines(name: str) -> list[dict]:
+    return [json.loads(line) for line in (FILES / name).read_text().splitlines()]
+
+
+def smollm2_cache_and_logits(context: int) -> int:
+    """Bytes a step moves beside the weights: `context` positions and the new one, the embedding's
+    row, the logits."""
+    return (context + 1) * SMOLLM2_POSITION + 2 * 576 + 2 * 49_152
+
+
+def optimum_on_a_gpu() -> dict:
+    """The real file, as if a 7B model had run on the second of two GPUs."""
+    document = load("optimum_benchmark.json")
+    document["config"]["backend"] |= {
+        "model": "mistralai/Mistral-7B-v0.3",
+        "device": "cuda",
+        "device_ids": "1",
+        "torch_dtype": "float16",
+    }
+    document["config"]["environment"]["gpu"] = ["NVIDIA DGX Display", "NVIDIA A100-SXM4-80GB"]
+    return document
 
 
 def texts(grading: Grading) -> str:
@@ -52,22 +100,88 @@ def texts(grading: Grading) -> str:
 # llama-bench
 
 
+def test_a_real_llama_bench_file():
+    rows = load("llama_bench.json")
+    figures = read(rows)
+    assert len(rows) == 12  # two files × (a prompt, a generation, both) × two depths
+    assert [figure.what for figure in figures[:4]] == [
+        "llama 256M BF16 tg32",
+        "llama 256M BF16 pp64+tg32",
+        "llama 256M BF16 tg32 @ d256",
+        "llama 256M BF16 pp64+tg32 @ d256",
+    ]
+    assert [figure.format for figure in figures] == ["bf16"] * 4 + ["fp16"] * 4
+    assert {figure.device_text for figure in figures} == {"AMD EPYC"}
+    assert {figure.version for figure in figures} == {"1 0c1e570"}
+    assert all(figure.unread == () and figure.batch == 1 for figure in figures)
+    assert len({figure.what for figure in figures}) == len(figures)
+
+
+def test_a_real_llama_bench_file_is_graded():
+    rows = [row for row in load("llama_bench.json") if row["n_gen"]]
+    grading = grade(rows, **SMOLLM2_HERE)
+    for row, one in zip(rows, grading.grades, strict=True):
+        # Steps see this many tokens before them in the mean: 32 of them, 0 … 31 and more.
+        assert one.context == row["n_depth"] + row["n_prompt"] + 15
+        assert one.step == pytest.approx(median(row["samples_ns"]) * 1e-9 / 32)
+        assert one.bytes == 2 * SMOLLM2_PARAMETERS + smollm2_cache_and_logits(one.context)
+        assert one.floor == pytest.approx(one.bytes / 60e9)
+        assert one.step_is_most == one.r_floor_is_least == (row["n_prompt"] > 0)
+        assert not one.floor_is_least
+    assert not grading.any_impossible
+    told = [(finding.text.partition(":")[0], len(finding.cells)) for finding in grading.findings]
+    assert told == [("one process", 8), ("prefill is inside this figure", 4)]
+
+
+def test_a_real_quantised_file_is_bounded_by_its_own_size():
+    rows = [row for row in lines("llama_bench_quantised.jsonl") if row["n_gen"]]
+    data = (FILES / "llama_bench_quantised.jsonl").read_bytes()
+    grading = grade_figures(read_foreign(data), Given(**SMOLLM2_HERE))
+    assert {one.figure.format_text for one in grading.grades} == {"Q4_0", "Q8_0", "Q4_K - Medium"}
+    for row, one in zip(rows, grading.grades, strict=True):
+        assert one.format is None
+        assert one.bytes == row["model_size"] + (one.context + 1) * SMOLLM2_POSITION
+        assert one.floor_is_least
+    assert not grading.any_impossible
+    assert grading.grades[0].figure.unread == ()
+
+
+def test_settings_that_differ_are_in_the_name():
+    figures = read(load("llama_bench_varied.json"))
+    assert [figure.what for figure in figures[:4]] == [
+        "llama 256M Q8_0 tg16 @ d512 n_threads 1 type_k f16",
+        "llama 256M Q8_0 tg16 @ d512 n_threads 2 type_k f16",
+        "llama 256M Q8_0 tg16 @ d512 n_threads 1 type_k q8_0",
+        "llama 256M Q8_0 tg16 @ d512 n_threads 2 type_k q8_0",
+    ]
+    assert [figure.cache_format for figure in figures[:4]] == [None, None, "q8_0", "q8_0"]
+    same_type = [bench_row(model_filename=f"/made/up/{name}.gguf") for name in "ab"]
+    assert [figure.what for figure in read(same_type)] == ["a.gguf tg128", "b.gguf tg128"]
+
+
+def test_of_several_models_those_of_the_one_given_are_graded():
+    grading = grade(load("llama_bench_varied.json"), **SMOLLM2_HERE)
+    assert len(grading.grades) == 4
+    (left_out,) = [finding for finding in grading.findings if "left out" in finding.text]
+    assert "'llama ?B Q4_0' has 70784064 parameters" in left_out.text
+    assert len(left_out.cells) == 4
+
+
 def test_llama_bench_tests_that_generate_are_read():
-    shallow, deep = read(load("llama_bench.json"))
+    shallow, deep = read(gpu_rows())
     assert (shallow.name, deep.name) == ("llama-bench tg128", "llama-bench tg128 @ d2048")
     assert shallow.samples == pytest.approx((0.512, 0.4992, 0.5184))
     assert shallow.seconds_per_step == pytest.approx(0.512 / 128)
     assert shallow.model_text == "qwen2 7B F16"
     assert shallow.format == "fp16"
     assert shallow.device_text == "NVIDIA H200"
-    assert shallow.version == "1 madeup01"
     assert shallow.batch == 1
     assert not shallow.has_prefill
     assert shallow.unread == ()
 
 
 def test_llama_bench_against_the_floor_at_the_mean_context():
-    shallow, deep = grade(load("llama_bench.json"), model="qwen2.5-7b").grades
+    shallow, deep = grade(gpu_rows(), model="qwen2.5-7b").grades
     # Steps see 0 … 127 tokens before them, 2048 … 2175 with a depth.
     assert (shallow.context, deep.context) == (63, 2111)
     assert shallow.bytes == qwen_bytes(63)
@@ -80,46 +194,51 @@ def test_llama_bench_against_the_floor_at_the_mean_context():
 
 def test_the_lines_of_jsonl_are_the_rows_of_json():
     rows = load("llama_bench.json")
-    lines = "\n".join(json.dumps(row) for row in rows).encode()
-    assert read_foreign(lines) == read(rows)
-    assert read_foreign(json.dumps(rows[1]).encode()) == read(rows)[:1]
+    data = "\n".join(json.dumps(row) for row in rows).encode()
+    assert read_foreign(data) == read(rows)
+    (alone,) = read_foreign(json.dumps(rows[1]).encode())
+    assert alone == msgspec.structs.replace(read(rows)[0], what="tg32")
 
 
-def test_a_prompt_inside_the_time_makes_the_step_a_bound():
-    data = (FILES / "llama_bench_quantised.jsonl").read_bytes()
-    alone, with_prompt = grade_figures(read_foreign(data), Given(model="qwen2.5-7b")).grades
-    assert not alone.step_is_most
-    assert with_prompt.step_is_most
-    assert with_prompt.r_floor_is_least
-    assert with_prompt.step == pytest.approx(1.0368 / 128)
-    assert with_prompt.context == 512 + 63
-
-
-def test_a_format_of_theirs_is_bounded_by_the_files_own_size():
-    data = (FILES / "llama_bench_quantised.jsonl").read_bytes()
-    alone, _ = grade_figures(read_foreign(data), Given(model="qwen2.5-7b")).grades
+def test_a_format_of_theirs_is_bounded_less_an_untied_embedding():
+    row = bench_row(model_type="qwen2 7B Q4_K - Medium", model_size=4_677_120_000)
+    (alone,) = grade([row], model="qwen2.5-7b").grades
     # Size of the file, less an embedding of 152064 × 3584 at no more than 16 bits, plus 63 cached
     # positions read and one written.
     assert alone.bytes == 4_677_120_000 - 2 * 152_064 * 3_584 + 64 * QWEN_POSITION
-    assert alone.floor == pytest.approx(alone.bytes / 1.008e12)
+    assert alone.floor == pytest.approx(alone.bytes / H200)
     assert alone.r_floor_is_least
     assert alone.format is None
 
 
 def test_a_format_that_is_given_is_counted():
-    row = bench_row(model_type="qwen2 7B Q4_0", model_size=4_000_000_000)
+    # int4-g128: 6 525 616 128 linear weights of 4.125 bits, and the rest in 16.
+    row = bench_row(model_type="qwen2 7B of another kind", model_size=5_550_000_000)
     (counted,) = grade([row], model="qwen2.5-7b", format="int4-g128").grades
     assert counted.bytes_basis == "counted in int4-g128"
     assert not counted.floor_is_least
+    (more,) = grade(
+        [row | {"model_size": 6_550_000_000}], model="qwen2.5-7b", format="int4-g128"
+    ).grades
+    assert more.floor_is_least
+
+
+def test_a_format_that_does_not_fit_into_the_file_is_refused():
+    """It made figures of quantised files "impossible"."""
+    row = bench_row(model_type="qwen2 7B Q4_0", model_size=4_430_000_000)
+    for name in ("bf16", "int4-g128"):
+        with pytest.raises(BadForeignFile, match=r"weights are 4\.43 GB .'Q4_0'.; leave --format"):
+            grade([row], model="qwen2.5-7b", format=name)
+    (bounded,) = grade([bench_row(model_size=8_100_000_000)], model="qwen2.5-7b").grades
+    assert (bounded.format, bounded.figure.format) == (None, "fp16")
 
 
 def test_a_tied_head_is_read_whole():
-    # smollm2-135m: 134 515 008 parameters, its embedding is its head; 30 layers × 2 × 192 × 2 B.
     row = bench_row(
-        model_type="llama 256M Q8_0", model_size=143_000_000, model_n_params=134_515_008
+        model_type="llama 256M Q8_0", model_size=143_000_000, model_n_params=SMOLLM2_PARAMETERS
     )
     (tied,) = grade([row], model="smollm2-135m").grades
-    assert tied.bytes == 143_000_000 + 64 * 30 * 2 * 192 * 2
+    assert tied.bytes == 143_000_000 + 64 * SMOLLM2_POSITION
 
 
 def test_faster_than_memory_is_impossible():
@@ -128,7 +247,7 @@ def test_faster_than_memory_is_impossible():
     assert grading.any_impossible
     assert grading.grades[0].r_floor == pytest.approx(qwen_bytes(63) / H200 / 0.0025)
     assert "impossible: faster than memory: 2.50 ms a step" in texts(grading)
-    assert "14.15 GB take 2.95 ms" in texts(grading)
+    assert "14.15 GB take 2.95 ms at 4.80 TB/s" in texts(grading)
 
 
 def test_exactly_the_floor_is_possible_and_doubted():
@@ -148,9 +267,9 @@ def test_a_mean_alone_is_said():
 
 
 def test_one_process_is_said_once_for_all_figures():
-    findings = grade(load("llama_bench.json"), model="qwen2.5-7b").findings
+    findings = grade(gpu_rows(), model="qwen2.5-7b").findings
     (process,) = [finding for finding in findings if "one process" in finding.text]
-    assert process.cells == ("llama-bench tg128", "llama-bench tg128 @ d2048")
+    assert process.cells == ("tg128", "tg128 @ d2048")
     assert all(finding.hint for finding in findings)
 
 
@@ -161,8 +280,11 @@ def test_several_gpus_share_the_bytes_at_best():
     assert both.floor == pytest.approx(qwen_bytes(63) / (2 * H200))
     assert both.r_floor_is_least
     assert "up to 2 devices" in texts(grading)
-    (one,) = grade([row | {"split_mode": "none"}], model="qwen2.5-7b").grades
-    assert one.floor == pytest.approx(qwen_bytes(63) / H200)
+    for changes in ({"split_mode": "none"}, {"devices": "CUDA1"}):
+        (one,) = grade([row | changes], model="qwen2.5-7b").grades
+        assert one.floor == pytest.approx(qwen_bytes(63) / H200)
+    (figure,) = read([row | {"devices": "CUDA0/CUDA1"}])
+    assert figure.num_devices == 2
 
 
 def test_layers_left_on_the_host_are_said():
@@ -172,11 +294,27 @@ def test_layers_left_on_the_host_are_said():
         assert "layers" not in texts(grade([bench_row(n_gpu_layers=whole)], model="qwen2.5-7b"))
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"n_cpu_moe": 4},
+        {"no_kv_offload": True},
+        {"tensor_buft_overrides": "exps=CPU"},
+        {"fit_target": 1024},
+    ],
+)
+def test_weights_left_on_the_host_are_said(setting):
+    (name,) = setting
+    assert name in texts(grade([bench_row(**setting)], model="qwen2.5-7b"))
+    (figure,) = read([bench_row(gpu_info="", **setting)])
+    assert figure.on_host == ()
+
+
 def test_without_gpu_layers_the_device_is_the_host():
-    (figure,) = read([bench_row(n_gpu_layers=0)])
-    assert figure.device_text == "Made-up CPU"
-    (figure,) = read([bench_row(gpu_info="")])
-    assert figure.device_text == "Made-up CPU"
+    for changes in ({"n_gpu_layers": 0}, {"gpu_info": ""}, {"devices": "none"}):
+        (figure,) = read([bench_row(**changes)])
+        assert figure.device_text == "Made-up CPU"
+        assert figure.num_devices == 1
 
 
 def test_a_narrow_cache_is_left_out_of_the_floor():
@@ -185,7 +323,7 @@ def test_a_narrow_cache_is_left_out_of_the_floor():
     # 2111 positions read and one written are not counted.
     assert narrow.bytes == qwen_bytes(2111) - 2112 * QWEN_POSITION
     assert narrow.r_floor_is_least
-    assert "the cache is kept in q8_0" in texts(grading)
+    assert "the cache is q8_0" in texts(grading)
 
 
 def test_windows_that_fill_on_the_way_are_not_overcounted():
@@ -216,7 +354,6 @@ def test_another_model_than_the_files_is_refused():
 def test_vllm_latency_is_a_whole_request():
     grading = grade(
         load("vllm_latency.json"),
-        model="qwen2.5-7b",
         device="h200",
         format="bf16",
         tokens=129,
@@ -229,7 +366,9 @@ def test_vllm_latency_is_a_whole_request():
     assert request.context == 32 + 63  # 32 … 159 tokens before each step
     assert request.r_floor == pytest.approx(qwen_bytes(95) / H200 / 0.01)
     assert request.r_floor_is_least
-    assert "prefill is inside this figure: a step took at most 10.0 ms" in texts(grading)
+    assert request.model == "qwen2.5-7b"
+    assert request.figure.unread == ()
+    assert "prefill is inside this figure: a step took at most what is shown" in texts(grading)
     assert "batch" not in texts(grading)
     assert "--tokens 129 is taken as given" in request.figure.assumptions
 
@@ -244,6 +383,17 @@ def test_what_vllm_does_not_state_is_said():
     assert request.floor_is_least
     assert "the batch is not stated" in texts(grading)
     assert "context is not stated" in texts(grading)
+    hints = [finding.hint for finding in grading.findings]
+    assert "--batch (vllm bench latency takes 8 unless told)" in hints
+    with pytest.raises(BadForeignFile, match=r"tokens \(vllm bench latency takes 128 unless told"):
+        grade(load("vllm_latency.json"), device="h200", format="bf16")
+
+
+def test_versions_of_vllm_that_write_other_fields():
+    """Some write a spread, and some which model it was."""
+    old = without(load("vllm_latency.json"), "model_id") | {"std_latency": 0.0117}
+    (figure,) = read(old)
+    assert (figure.model_text, figure.spread, figure.unread) == (None, 0.0117, ())
 
 
 def test_a_request_can_be_impossible_whatever_its_prefill():
@@ -275,21 +425,88 @@ def test_vllm_parallel_over_devices():
     assert read(rows)[0].format is None
 
 
+def vllm_rows(model: str = "mistralai/Mistral-7B-v0.3", **arguments) -> list[dict]:
+    rows = load("vllm_latency.pytorch.json")
+    rows[0]["model"]["name"] = model
+    rows[0]["benchmark"]["extra_info"]["args"] |= arguments
+    return rows
+
+
+def test_a_narrow_cache_of_vllm_is_left_out():
+    grading = grade(vllm_rows(kv_cache_dtype="fp8"), device="h200")
+    assert "the cache is fp8" in texts(grading)
+    whole = grade(vllm_rows(), device="h200")
+    # 32 + 63 positions and one written, of 32 layers × 2 × 1024 × 2 bytes.
+    assert whole.grades[0].bytes - grading.grades[0].bytes == 96 * 32 * 2 * 1024 * 2
+
+
+def test_speculation_is_refused():
+    with pytest.raises(BadForeignFile, match="steps cannot be counted"):
+        read(vllm_rows(speculative_config={"method": "ngram", "num_speculative_tokens": 4}))
+
+
+def test_a_loading_type_says_nothing_of_a_checkpoint_that_may_be_quantised():
+    """vLLM reads quantised checkpoints without --quantization, and calls them bfloat16."""
+    rows = vllm_rows(model="made-up/Mistral-7B-v0.3-AWQ")
+    given = {"model": "mistral-7b-v0.3", "device": "h200"}
+    with pytest.raises(BadForeignFile, match=r"bfloat16 was loaded, .* give --format"):
+        grade(rows, **given)
+    assert grade(rows, **given, format="int4-g128-zp").grades[0].format == "int4-g128-zp"
+    with pytest.raises(BadForeignFile, match="--format says int8"):
+        grade(vllm_rows(), device="h200", format="int8")
+
+
 # optimum-benchmark
 
 
+def test_a_real_optimum_file():
+    document = load("optimum_benchmark.json")
+    grading = grade(document, bandwidth=60e9)
+    (decode,) = grading.grades
+    values = document["report"]["decode"]["latency"]["values"]
+    assert decode.figure.samples == tuple(values)
+    assert decode.step == pytest.approx(median(values) / 31)  # 32 tokens, the first of the prefill
+    assert (decode.model, decode.format, decode.context) == ("smollm2-135m", "bf16", 64 + 15)
+    assert decode.bytes == 2 * SMOLLM2_PARAMETERS + smollm2_cache_and_logits(79)
+    assert decode.figure.version == "0.6.0"
+    assert decode.figure.device_text == "AMD EPYC"
+    assert not decode.r_floor_is_least
+    assert [finding.text.partition(":")[0] for finding in grading.findings] == ["one process"]
+
+
+def test_a_decode_of_optimum_is_what_its_own_throughput_says():
+    for name, batch, steps in (("optimum_benchmark", 1, 31), ("optimum_benchmark_defaults", 2, 99)):
+        decode = load(f"{name}.json")["report"]["decode"]
+        (figure,) = read(load(f"{name}.json"))
+        assert figure.mean == decode["latency"]["mean"]
+        assert decode["throughput"]["value"] == pytest.approx(batch * steps / figure.mean)
+
+
+def test_optimums_per_token_holds_earlier_repetitions_again():
+    """Why it is not read: three repetitions of 31 gaps are 93."""
+    assert load("optimum_benchmark.json")["report"]["per_token"]["latency"]["count"] == 31 + 63 + 95
+
+
+def test_what_optimum_takes_unless_told_is_not_in_its_file():
+    document = load("optimum_benchmark_defaults.json")
+    with pytest.raises(BadForeignFile, match=r"tokens \(optimum-benchmark takes 100 unless told\)"):
+        grade(document, bandwidth=60e9)
+    (decode,) = grade(document, bandwidth=60e9, tokens=100).grades
+    assert (decode.figure.batch, decode.format, decode.r_floor) == (2, "fp32", None)
+    assert decode.bytes == pytest.approx(4 * SMOLLM2_PARAMETERS, rel=0.01)
+
+
 def test_optimum_decode_is_apart_from_prefill():
-    grading = grade(load("optimum_benchmark.json"))
+    grading = grade(optimum_on_a_gpu())
     (decode,) = grading.grades
     assert decode.model == "mistral-7b-v0.3"
     assert decode.device.name == "a100-80-sxm"  # the second GPU of the list, device_ids "1"
     assert decode.format == "fp16"
-    assert decode.step == pytest.approx(0.6426 / 63)  # the median of three decodes of 64 tokens
     assert not decode.step_is_most
-    assert decode.context == 256 + 31
+    assert decode.context == 79
     # mistral-7b-v0.3 at 2048: 14 496 251 904 bytes; a position is 32 layers × 2 × 1024 × 2.
-    num_bytes = 14_496_251_904 - (2048 - 287) * 32 * 2 * 1024 * 2
-    assert decode.r_floor == pytest.approx(num_bytes / 2.039e12 / 0.0102)
+    num_bytes = 14_496_251_904 - (2048 - 79) * 32 * 2 * 1024 * 2
+    assert decode.r_floor == pytest.approx(num_bytes / 2.039e12 / decode.step)
     assert "prefill" not in texts(grading)
 
 
@@ -297,16 +514,42 @@ def test_an_optimum_report_alone_names_nothing():
     report = load("optimum_benchmark_report.json")
     with pytest.raises(BadForeignFile, match=r"--model and --device .* and --format and --tokens"):
         grade(report)
-    (decode,) = grade(
-        report, model="mistral-7b-v0.3", device="a100-80-sxm", format="fp16", tokens=64, context=256
-    ).grades
-    (whole,) = grade(load("optimum_benchmark.json")).grades
+    given = {"model": "smollm2-135m", "format": "bf16", "tokens": 32, "context": 64}
+    (decode,) = grade(report, bandwidth=60e9, **given).grades
+    (whole,) = grade(load("optimum_benchmark.json"), bandwidth=60e9).grades
     assert (decode.step, decode.bytes, decode.floor) == (whole.step, whole.bytes, whole.floor)
     assert decode.r_floor is None  # the report does not state the batch
 
 
+def test_an_end_of_text_may_have_come_first():
+    """In versions that let the least number of tokens differ from the most."""
+    document = optimum_on_a_gpu()
+    document["config"]["scenario"]["generate_kwargs"] = {"max_new_tokens": 64}
+    with pytest.raises(BadForeignFile, match="give --tokens"):
+        grade(document)
+
+
+def test_arguments_of_generation_that_are_not_known_are_named():
+    document = optimum_on_a_gpu()
+    document["config"]["scenario"]["generate_kwargs"] |= {"prompt_lookup_num_tokens": 3}
+    assert "not known here: generate_kwargs.prompt_lookup_num_tokens" in texts(grade(document))
+
+
+def test_a_quantised_cache_of_optimum_is_left_out():
+    document = optimum_on_a_gpu()
+    document["config"]["backend"]["cache_implementation"] = "quantized"
+    assert "the cache is quantized" in texts(grade(document))
+
+
+def test_a_local_folder_of_optimum_may_hold_a_quantised_checkpoint():
+    document = optimum_on_a_gpu()
+    document["config"]["backend"]["model"] = "made-up/folder"
+    with pytest.raises(BadForeignFile, match="float16 was loaded"):
+        grade(document, model="mistral-7b-v0.3")
+
+
 def test_optimum_beams_are_streams():
-    document = load("optimum_benchmark.json")
+    document = optimum_on_a_gpu()
     document["config"]["scenario"]["generate_kwargs"] |= {"num_beams": 4}
     assert read(document)[0].batch == 4
 
@@ -319,7 +562,7 @@ def test_optimum_without_events_subtracts_the_mean_prefill():
 
 
 def test_optimum_quantised_has_no_format_of_ours():
-    document = load("optimum_benchmark.json")
+    document = optimum_on_a_gpu()
     document["config"]["backend"]["quantization_config"] = {"bits": 4, "quant_method": "awq"}
     with pytest.raises(BadForeignFile, match="give --format"):
         grade(document)
@@ -430,6 +673,10 @@ BAD = {
     "milliseconds": (
         json.dumps({"load_model": {}, "decode": {"latency": {"unit": "ms", "mean": 1}}}).encode(),
         "'ms'",
+    ),
+    "a config of words": (
+        json.dumps(load("optimum_benchmark.json") | {"config": {"scenario": "short"}}).encode(),
+        "this looks like optimum-benchmark's file",
     ),
     "a report without its config": (
         json.dumps(without(load("optimum_benchmark.json"), "config")).encode(),

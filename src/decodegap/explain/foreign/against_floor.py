@@ -8,10 +8,11 @@ So "impossible" means that no reading of the file makes it possible.
 import msgspec
 
 from decodegap.explain.foreign.figure import ForeignFigure
-from decodegap.explain.foreign.given import Settled
+from decodegap.explain.foreign.given import Settled, is_smaller
 from decodegap.predict.device import Device
 from decodegap.predict.formats import get_format
 from decodegap.predict.traffic import Traffic, step_traffic
+from decodegap.units import format_bandwidth
 
 _WIDEST_EMBEDDING = 2  # bytes an element: no quantised file stores its embedding wider
 
@@ -41,6 +42,13 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True):
     def impossible(self) -> bool:
         """The whole time would not do for one reading of the weights a step."""
         return self.floor is not None and self.step < self.floor
+
+    @property
+    def speed_text(self) -> str:
+        """The bandwidth of the floor, for people."""
+        assert self.device.bandwidth_bytes_per_second is not None
+        times = f"{self.figure.num_devices} × " if self.figure.num_devices > 1 else ""
+        return times + format_bandwidth(self.device.bandwidth_bytes_per_second)
 
     @property
     def r_floor(self) -> float | None:
@@ -99,7 +107,8 @@ def _step_bytes(settled: Settled, context: int) -> tuple[int, str, bool]:
     left_out = f", less the {figure.cache_format} cache" if figure.cache_format else ""
     if fmt is not None:
         weights = traffic.bytes - _cache_bytes(traffic)
-        return weights + cache, f"counted in {fmt.name}{left_out}", not left_out
+        is_whole = not left_out and not is_smaller(figure, shape, fmt)
+        return weights + cache, f"counted in {fmt.name}{left_out}", is_whole
     assert figure.weight_bytes is not None
     # An untied embedding is read one row a step; how it is stored the file does not say.
     table = 0 if shape.tied_head else shape.vocab_size * shape.hidden_size * _WIDEST_EMBEDDING

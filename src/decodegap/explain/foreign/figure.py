@@ -43,7 +43,11 @@ class ForeignFigure(msgspec.Struct, frozen=True, kw_only=True):
         prefill, not of a step, where `first_from_prefill`.
     batch: streams decoded together.
     num_devices: how many of the device the bytes may be spread over.
+    on_host: settings that leave some of the model in the host's memory.
+    format_is_dtype: the format is the type that was loaded and computed in, which a checkpoint that
+        is quantised already does not keep its weights in.
     weight_bytes, num_parameters: of the whole file, as the tool counts them.
+    tool_defaults: by option of ours, what the tool takes when it is told nothing.
     unread: fields of the file that its reader does not know.
     """
 
@@ -53,6 +57,7 @@ class ForeignFigure(msgspec.Struct, frozen=True, kw_only=True):
     model_text: str | None = None
     device_text: str | None = None
     format_text: str | None = None
+    format_is_dtype: bool = False
     prompt_length: int | None = None
     num_tokens: int | None = None
     first_from_prefill: bool = False
@@ -63,9 +68,11 @@ class ForeignFigure(msgspec.Struct, frozen=True, kw_only=True):
     spread: float | None = None
     num_devices: int = 1
     num_gpu_layers: int | None = None
+    on_host: tuple[str, ...] = ()
     weight_bytes: int | None = None
     num_parameters: int | None = None
     cache_format: str | None = None
+    tool_defaults: dict[str, int] = {}
     assumptions: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -77,6 +84,11 @@ class ForeignFigure(msgspec.Struct, frozen=True, kw_only=True):
     def format(self) -> str | None:
         """Our name of the format, where the file's own is one of plain floats."""
         return None if self.format_text is None else FLOAT_FORMATS.get(self.format_text)
+
+    def default_of(self, option: str) -> str:
+        """What the tool takes for an option that is missing, in brackets; empty where unknown."""
+        value = self.tool_defaults.get(option)
+        return "" if value is None else f" ({self.tool} takes {value} unless told)"
 
     @property
     def num_steps(self) -> int:

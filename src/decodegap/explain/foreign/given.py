@@ -10,15 +10,17 @@ from typing import TypeVar
 import msgspec
 
 from decodegap.explain.foreign.figure import BadForeignFile, ForeignFigure
-from decodegap.predict.catalogue import catalogue_devices, catalogue_models, catalogue_shape
+from decodegap.predict.catalogue import catalogue_devices, catalogue_models
 from decodegap.predict.device import Device, find_device, match_runtime_name
 from decodegap.predict.formats import Format, get_format
 from decodegap.predict.model import ModelShape
 from decodegap.predict.resolve import resolve_model
 from decodegap.predict.tensors import parameter_tensors
-from decodegap.units import format_bandwidth
+from decodegap.predict.traffic import parameter_bytes
+from decodegap.units import format_bandwidth, format_bytes
 
 _LIKE_COUNT = 0.01  # a tool may count rotary tables, or a tied head twice in part
+_LIKE_SIZE = 0.01  # norms may be kept in 32 bits beside 16-bit matrices
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,20 +60,32 @@ def settle(figure: ForeignFigure, given: Given) -> Settled:
         assumptions=(*figure.assumptions, *_assumed(figure, given)),
     )
     model = _agreed(figure, "--model", _catalogue_model(figure.model_text), _row(given.model))
-    device, fmt = _device(figure, given), _agreed(figure, "--format", figure.format, given.format)
-    missing = list(_missing(figure, model, device, fmt))
-    if model is None or device is None or missing:
+    shape = None if model is None else resolve_model(model).shape
+    if shape is not None:
+        _check_parameters(figure, shape)
+    device, fmt = _device(figure, given), _format(figure, given, shape)
+    missing = list(_missing(figure, shape, device, fmt))
+    if shape is None or device is None or missing:
         reasons, options = zip(*missing, strict=True)
         raise BadForeignFile(f"{figure.name}: {', '.join(reasons)}; give {' and '.join(options)}")
-    shape = resolve_model(model).shape
     _check_steps(figure)
-    _check_parameters(figure, shape)
-    return Settled(
-        figure=figure,
-        shape=shape,
-        device=device,
-        format=None if fmt is None else get_format(fmt),
-    )
+    return Settled(figure=figure, shape=shape, device=device, format=fmt)
+
+
+def is_another_model(figure: ForeignFigure, shape: ModelShape) -> bool:
+    """Whether the file counts other parameters than the model has."""
+    ours = sum(tensor.num_elements for tensor in parameter_tensors(shape))
+    theirs = figure.num_parameters
+    return theirs is not None and abs(theirs - ours) > _LIKE_COUNT * ours
+
+
+def is_smaller(figure: ForeignFigure, shape: ModelShape, fmt: Format) -> bool | None:
+    """Whether all parameters in the format are smaller than the file's size of them; None where
+    they are alike, or the file does not say."""
+    if figure.weight_bytes is None:
+        return None
+    ours, theirs = parameter_bytes(shape, fmt), figure.weight_bytes
+    return ours < theirs if abs(ours - theirs) > _LIKE_SIZE * theirs else None
 
 
 def _assumed(figure: ForeignFigure, given: Given) -> Iterator[str]:
@@ -137,27 +151,57 @@ def _unlisted_device(text: str | None, bandwidth: float) -> Device:
     )
 
 
+def _format(figure: ForeignFigure, given: Given, shape: ModelShape | None) -> Format | None:
+    """None where it is none of ours, or what the file calls it is more than the file holds."""
+    stated = _stated_format(figure)
+    name = _agreed(figure, "--format", stated, given.format)
+    fmt = None if name is None else get_format(name)
+    if fmt is None or shape is None or is_smaller(figure, shape, fmt) is not False:
+        return fmt
+    if stated is not None:
+        return None
+    assert figure.weight_bytes is not None
+    raise BadForeignFile(
+        f"{figure.name}: {shape.name} in {fmt.name} takes "
+        f"{format_bytes(parameter_bytes(shape, fmt))} and the file's weights are "
+        f"{format_bytes(figure.weight_bytes)} ({figure.format_text!r}); leave --format out"
+    )
+
+
+def _stated_format(figure: ForeignFigure) -> str | None:
+    """The file's word. Where that is the type it was loaded in, it is the weights' own only in
+    checkpoints that are known to be plain: the catalogue's."""
+    known = not figure.format_is_dtype or _catalogue_model(figure.model_text) is not None
+    return figure.format if known else None
+
+
 def _missing(
-    figure: ForeignFigure, model: str | None, device: Device | None, fmt: str | None
+    figure: ForeignFigure, shape: ModelShape | None, device: Device | None, fmt: Format | None
 ) -> Iterator[tuple[str, str]]:
     """What is not known, and the option that says it."""
-    if model is None:
+    if shape is None:
         yield _no_row("model", figure.model_text), "--model"
     if device is None:
         yield _no_row("device", figure.device_text), "--device (or --bandwidth)"
-    if fmt is None and (figure.weight_bytes is None or _has_experts(model)):
-        yield _no_row("format", figure.format_text), "--format"
+    if fmt is None and (figure.weight_bytes is None or _has_experts(shape)):
+        yield _no_format(figure), "--format"
     if figure.num_tokens is None:
-        yield "no count of generated tokens", "--tokens"
+        yield f"no count of generated tokens{figure.default_of('tokens')}", "--tokens"
 
 
 def _no_row(what: str, text: str | None) -> str:
     return f"no {what} named" if text is None else f"{what} {text!r} is no name of ours"
 
 
-def _has_experts(model: str | None) -> bool:
+def _no_format(figure: ForeignFigure) -> str:
+    if figure.format is not None and figure.format_is_dtype:
+        return f"{figure.format_text} was loaded, but whether of a quantised checkpoint is not said"
+    return _no_row("format", figure.format_text)
+
+
+def _has_experts(shape: ModelShape | None) -> bool:
     """Of experts a step reads some only: the file's size is no bound then."""
-    return model in catalogue_models() and catalogue_shape(model).num_experts > 0
+    return shape is not None and shape.num_experts > 0
 
 
 def _check_steps(figure: ForeignFigure) -> None:
@@ -170,10 +214,8 @@ def _check_steps(figure: ForeignFigure) -> None:
 
 def _check_parameters(figure: ForeignFigure, shape: ModelShape) -> None:
     """A file that counts its parameters must count those of the model named."""
-    if figure.num_parameters is None:
-        return
-    ours = sum(tensor.num_elements for tensor in parameter_tensors(shape))
-    if abs(figure.num_parameters - ours) > _LIKE_COUNT * ours:
+    if is_another_model(figure, shape):
+        ours = sum(tensor.num_elements for tensor in parameter_tensors(shape))
         raise BadForeignFile(
             f"{figure.name}: the file's model {figure.model_text!r} has {figure.num_parameters} "
             f"parameters and {shape.name} has {ours}; give its own with --model"

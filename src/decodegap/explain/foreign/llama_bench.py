@@ -2,9 +2,12 @@
 
 A test prefills `n_depth` tokens outside the clock, then times `n_prompt` tokens of prompt and
 `n_gen` decodes of one token each, waiting after each. Nothing is sampled: the next token is drawn
-at random. (ggml-org/llama.cpp, tools/llama-bench)
+at random. Every option may be given several values, models too: then each test is named by what
+tells it from the others. (ggml-org/llama.cpp, tools/llama-bench)
 """
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,12 +27,18 @@ TOOL = "llama-bench"
 # Fields of one version or another that change nothing of what is graded here.
 _PASSED_OVER = (
     *("backends", "n_batch", "n_ubatch", "n_threads", "cpu_mask", "cpu_strict", "poll"),
-    *("n_cpu_moe", "main_gpu", "no_kv_offload", "flash_attn", "devices"),
-    *("tensor_split", "tensor_buft_overrides", "use_mmap", "use_direct_io", "load_mode"),
-    *("embeddings", "no_op_offload", "no_host", "repack", "fit_target", "fit_min_ctx", "test_time"),
+    *("main_gpu", "flash_attn", "tensor_split"),
+    *("use_mmap", "use_direct_io", "load_mode", "lazy_mode"),
+    *("embeddings", "no_op_offload", "no_host", "repack", "fit_min_ctx", "test_time"),
     *("avg_ts", "stddev_ts", "samples_ts", "n_gen_warmup"),
     *("cuda", "opencl", "vulkan", "kompute", "metal", "sycl", "rpc", "gpu_blas", "blas"),
     *("f16_kv", "mul_mat_q"),
+)
+
+# What a test measures or is, and no setting that tells it from another of the same model.
+_OF_EVERY_TEST = (
+    *("n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "samples_ns"),
+    *("avg_ts", "stddev_ts", "samples_ts", "model_size", "model_n_params"),
 )
 
 
@@ -52,6 +61,11 @@ class _Test(msgspec.Struct, frozen=True, kw_only=True):
     stddev_ns: float
     samples_ns: tuple[Positive, ...] = ()
     split_mode: str = "layer"
+    devices: str = "auto"
+    n_cpu_moe: int = 0
+    no_kv_offload: bool = False
+    tensor_buft_overrides: str = "none"
+    fit_target: int = 0
     build_commit: str | None = None
     build_number: int | None = None
 
@@ -67,21 +81,34 @@ def read_llama_bench(rows: list[dict[str, Any]]) -> list[ForeignFigure]:
         BadForeignFile: a field is missing, or no test generates.
     """
     tests = convert(rows, list[_Test], TOOL)
-    figures = [_figure(test, row) for test, row in zip(tests, rows, strict=True) if test.n_gen]
-    if not figures:
+    pairs = [(test, row) for test, row in zip(tests, rows, strict=True) if test.n_gen]
+    if not pairs:
         raise BadForeignFile("no test of this llama-bench file generates tokens; run it with -n")
-    return figures
+    varied = _varied([row for _, row in pairs])
+    return [_figure(test, row, varied) for test, row in pairs]
 
 
-def _figure(test: _Test, row: dict[str, Any]) -> ForeignFigure:
-    on_gpu = test.gpu_info != "" and test.n_gpu_layers != 0
+def _varied(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The settings in which the tests of a file differ."""
+    keys = dict.fromkeys(key for row in rows for key in row if key not in _OF_EVERY_TEST)
+    varied = [key for key in keys if _num_values(rows, key) > 1]
+    if _num_values(rows, "model_type") == _num_values(rows, "model_filename"):
+        return [key for key in varied if key != "model_filename"]
+    return varied
+
+
+def _num_values(rows: Sequence[dict[str, Any]], key: str) -> int:
+    return len({str(row.get(key)) for row in rows})
+
+
+def _figure(test: _Test, row: dict[str, Any], varied: Sequence[str]) -> ForeignFigure:
+    on_gpu = test.gpu_info != "" and test.n_gpu_layers != 0 and test.devices != "none"
     devices = test.gpu_info.split(", ") if on_gpu else [test.cpu_info]
     caches = sorted({test.type_k, test.type_v} - {"f16", "bf16", "f32"})
-    spread = on_gpu and test.split_mode != "none"
     return ForeignFigure(
         tool=TOOL,
         version=_version(test),
-        what=_name(test),
+        what=_name(test, row, varied),
         model_text=test.model_type,
         device_text=", ".join(sorted(set(devices))),
         format_text=_format_text(test.model_type),
@@ -92,8 +119,9 @@ def _figure(test: _Test, row: dict[str, Any]) -> ForeignFigure:
         samples=tuple(sample * 1e-9 for sample in test.samples_ns),
         mean=test.avg_ns * 1e-9,
         spread=test.stddev_ns * 1e-9,
-        num_devices=len(devices) if spread else 1,
+        num_devices=_num_gpus(test, len(devices)) if on_gpu else 1,
         num_gpu_layers=test.n_gpu_layers if on_gpu and test.n_gpu_layers > 0 else None,
+        on_host=tuple(_on_host(test)) if on_gpu else (),
         weight_bytes=test.model_size,
         num_parameters=test.model_n_params,
         cache_format="/".join(caches) or None,
@@ -110,10 +138,33 @@ def _version(test: _Test) -> str | None:
     return " ".join(str(part) for part in known if part is not None) or None
 
 
-def _name(test: _Test) -> str:
+def _num_gpus(test: _Test, num_listed: int) -> int:
+    """Over how many the model may be spread: the file lists all there are, and names those that
+    were chosen apart by slashes."""
+    if test.split_mode == "none":
+        return 1
+    return num_listed if test.devices == "auto" else len(test.devices.split("/"))
+
+
+def _on_host(test: _Test) -> Iterator[str]:
+    if test.n_cpu_moe > 0:
+        yield f"n_cpu_moe {test.n_cpu_moe}"
+    if test.no_kv_offload:
+        yield "no_kv_offload"
+    if test.tensor_buft_overrides != "none":
+        yield f"tensor_buft_overrides {test.tensor_buft_overrides}"
+    if test.fit_target > 0:
+        yield f"fit_target {test.fit_target}"
+
+
+def _name(test: _Test, row: dict[str, Any], varied: Sequence[str]) -> str:
+    """What llama-bench itself calls the test, between what tells it from others of the file."""
     prompt = f"pp{test.n_prompt}+" if test.n_prompt else ""
     depth = f" @ d{test.n_depth}" if test.n_depth else ""
-    return f"{prompt}tg{test.n_gen}{depth}"
+    models = {"model_filename": Path(test.model_filename).name, "model_type": test.model_type}
+    before = [text for key, text in models.items() if key in varied]
+    after = [f"{key} {row.get(key)}" for key in varied if key not in models]
+    return " ".join([*before, f"{prompt}tg{test.n_gen}{depth}", *after])
 
 
 def _format_text(model_type: str) -> str:

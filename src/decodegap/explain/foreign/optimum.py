@@ -22,6 +22,10 @@ from decodegap.explain.foreign.figure import (
 
 TOOL = "optimum-benchmark"
 
+_DEFAULTS = {"tokens": 100, "batch": 2}
+# What a generate_kwargs may say beside the number of tokens and streams without another step.
+_KNOWN_ARGUMENTS = ("do_sample", "use_cache", "temperature", "top_k", "top_p", "pad_token_id")
+
 
 class _Latency(msgspec.Struct, frozen=True, kw_only=True):
     unit: Literal["s"]
@@ -47,6 +51,7 @@ class _Backend(msgspec.Struct, frozen=True, kw_only=True):
     torch_dtype: str | None = None
     quantization_scheme: str | None = None
     quantization_config: dict[str, Any] | None = None
+    cache_implementation: str | None = None
     device_map: str | None = None
     tp_plan: str | None = None
 
@@ -58,6 +63,7 @@ class _InputShapes(msgspec.Struct, frozen=True, kw_only=True):
 
 class _GenerateArguments(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: Count | None = None
+    min_new_tokens: Count | None = None
     num_beams: Count = 1
     num_return_sequences: Count = 1
 
@@ -106,7 +112,7 @@ def read_optimum(document: dict[str, Any]) -> list[ForeignFigure]:
     figure = _figure(report, report.decode.latency)
     if whole:
         config = convert(document.get("config"), _Config, TOOL)
-        figure = _with_config(figure, config, unknown_fields(document, ("config", "report")))
+        figure = _with_config(figure, config, _unread(document))
     return [figure]
 
 
@@ -120,6 +126,7 @@ def _figure(report: _Report, latency: _Latency) -> ForeignFigure:
         samples=latency.values,
         mean=latency.mean,
         spread=latency.stdev,
+        tool_defaults=_DEFAULTS,
         assumptions=(
             f"a decode begins after {begins}, so the first token is no step of it",
             "report.per_token is not read: its list repeats earlier repetitions",
@@ -138,12 +145,27 @@ def _with_config(figure: ForeignFigure, config: _Config, unread: tuple[str, ...]
         model_text=backend.model,
         device_text=device,
         format_text=_format_text(backend),
+        format_is_dtype=not _quantisation(backend),
         prompt_length=shapes.sequence_length,
-        num_tokens=arguments.max_new_tokens,
+        num_tokens=_num_tokens(arguments),
         batch=shapes.batch_size * arguments.num_beams * arguments.num_return_sequences,
         num_devices=num_devices,
+        cache_format="quantized" if backend.cache_implementation == "quantized" else None,
         unread=unread,
     )
+
+
+def _unread(document: dict[str, Any]) -> tuple[str, ...]:
+    arguments = document["config"]["scenario"].get("generate_kwargs", {})
+    known = (*_GenerateArguments.__struct_fields__, *_KNOWN_ARGUMENTS)
+    inside = (f"generate_kwargs.{name}" for name in unknown_fields(arguments, known))
+    return (*unknown_fields(document, ("config", "report")), *inside)
+
+
+def _num_tokens(arguments: _GenerateArguments) -> int | None:
+    """None where an end of text may have come first: versions that let the least differ."""
+    least, most = arguments.min_new_tokens, arguments.max_new_tokens
+    return most if least == most else None
 
 
 def _devices(config: _Config) -> tuple[str | None, int]:
@@ -159,5 +181,10 @@ def _devices(config: _Config) -> tuple[str | None, int]:
 
 
 def _format_text(backend: _Backend) -> str | None:
-    quantized = backend.quantization_scheme or backend.quantization_config
-    return str(quantized) if quantized else backend.torch_dtype
+    return _quantisation(backend) or backend.torch_dtype
+
+
+def _quantisation(backend: _Backend) -> str | None:
+    """What the tool quantised to as it loaded."""
+    said = backend.quantization_scheme or backend.quantization_config
+    return str(said) if said else None
