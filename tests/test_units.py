@@ -2,7 +2,13 @@
 
 import pytest
 
-from decodegap.units import format_bandwidth, format_bytes, format_hertz, format_seconds
+from decodegap.units import (
+    format_bandwidth,
+    format_bytes,
+    format_hertz,
+    format_seconds,
+    parse_bandwidth,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,3 +53,28 @@ def test_bandwidth_and_rate():
     assert format_bandwidth(17.4e9) == "17.40 GB/s"
     assert format_hertz(0.00373) == "268 Hz"
     assert format_hertz(0.5) == "2.00 Hz"
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("68GB/s", 68e9),
+        (" 4.8 TB/s ", 4.8e12),
+        ("68e9", 68e9),
+        ("204.8 GB/s", 204.8e9),
+        ("500 MB/s", 5e8),
+        ("10kB/s", 1e4),
+        ("100 B/s", 100.0),
+        ("1000", 1000.0),
+    ],
+)
+def test_a_bandwidth_as_people_write_it(text, value):
+    assert parse_bandwidth(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast", "68 Gb/s", "68 GiB/s", "-3 GB/s", "0", "1e20", "1.2.3", "nan"]
+)
+def test_what_is_no_bandwidth_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match="write it like 68GB/s"):
+        parse_bandwidth(text)

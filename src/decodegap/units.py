@@ -1,5 +1,7 @@
 """Seconds, bytes and bytes per second inside; a person's units only when text is made."""
 
+import re
+
 
 def format_seconds(seconds: float) -> str:
     """`3.73 ms`, `62.4 µs`, `1.20 s`: three significant figures."""
@@ -25,6 +27,23 @@ def format_bytes(num_bytes: float) -> str:
 def format_bandwidth(bytes_per_second: float) -> str:
     """`4.80 TB/s`, `17.4 GB/s`."""
     return f"{format_bytes(bytes_per_second)}/s"
+
+
+_BANDWIDTH = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*(?:([kMGT]?)B/s)?\s*")
+_SCALES = {None: 1.0, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second from `68 GB/s`, `4.8TB/s` or `68e9`.
+
+    Raises:
+        ValueError: it is none, or no more than a byte per second.
+    """
+    match = _BANDWIDTH.fullmatch(text)
+    value = float(match[1]) * _SCALES[match[2]] if match else 0.0
+    if not 1 < value < 1e15:
+        raise ValueError(f"{text!r} is no bandwidth; write it like 68GB/s or 68e9")
+    return value
 
 
 def format_hertz(seconds: float) -> str:

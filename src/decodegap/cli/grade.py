@@ -7,8 +7,16 @@ import typer
 
 from decodegap.cli.console import print_json, show
 from decodegap.cli.options import JsonOption
+from decodegap.units import parse_bandwidth
 
 EXIT_IMPOSSIBLE = 1
+
+
+def _bandwidth(text: str) -> float:
+    try:
+        return parse_bandwidth(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def grade(
@@ -20,7 +28,9 @@ def grade(
     device: Annotated[str | None, typer.Option("--device", "-d", help="As for floor.")] = None,
     bandwidth: Annotated[
         float | None,
-        typer.Option(min=1, max=1e15, help="Bytes per second of a device without a row: 68e9"),
+        typer.Option(
+            parser=_bandwidth, metavar="SPEED", help="Of a device without a row, e.g. 68GB/s."
+        ),
     ] = None,
     format: Annotated[
         str | None, typer.Option("--format", "-f", help="How weights are stored.")
