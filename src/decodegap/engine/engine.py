@@ -7,12 +7,11 @@ torch reference runs the same program. `engine.executor` says which.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from decodegap.engine import reference
 from decodegap.engine.buffers import Buffers, allocate, buffer_bytes
+from decodegap.engine.executor import Executor, GraphStep, ReferenceStep, choose_executor
 from decodegap.engine.prefill import prefill
 from decodegap.engine.program import Program, build_program
 from decodegap.engine.sampling import Sampling, sample
@@ -29,7 +28,6 @@ from decodegap.errors import BadConfig, BadContext, Unavailable, nearest
 from decodegap.predict.model import ModelShape
 from decodegap.predict.resolve import checkpoint_folder, resolve_model
 
-Executor = Literal["graph", "reference"]
 STEP_TIMEOUT_SECONDS = 30.0
 
 
@@ -55,8 +53,12 @@ class Engine:
         self.device = device
         self.buffers: Buffers = allocate(program, dtype, device)
         self.position = 0
-        self.executor = _choose_executor(executor, device)
-        self._step = _GraphStep(self, pdl) if self.executor == "graph" else _ReferenceStep(self)
+        self.executor = choose_executor(executor, device)
+        self._step: GraphStep | ReferenceStep
+        if self.executor == "graph":
+            self._step = GraphStep(program, weights, self.buffers, device, pdl)
+        else:
+            self._step = ReferenceStep(program, weights, self.buffers)
 
     @classmethod
     def from_pretrained(
@@ -164,7 +166,7 @@ class Engine:
         Raises:
             Unavailable: there is no graph to leave an op out of, on a CPU.
         """
-        if isinstance(self._step, _ReferenceStep):
+        if isinstance(self._step, ReferenceStep):
             raise Unavailable("ops can be left out of a captured graph only; use a CUDA GPU")
         return self._step.without(op)
 
@@ -240,65 +242,6 @@ class Engine:
                 f"token {int(outside[0])} is outside the vocabulary's 0 … {vocab_size - 1}; "
                 "use the model's own tokenizer"
             )
-
-
-class _ReferenceStep:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @torch.inference_mode()
-    def run(self) -> None:
-        engine = self._engine
-        reference.run_step(engine.program, engine.weights, engine.buffers)
-
-
-class _GraphStep:
-    def __init__(self, engine: Engine, pdl: bool | None) -> None:
-        # Triton is asked for only where kernels run.
-        from decodegap.engine.graph import CapturedStep
-        from decodegap.engine.kernels.settings import launch_settings
-        from decodegap.engine.kernels.step import (
-            KernelStep,
-            architecture,
-            num_sms,
-            supports_pdl,
-        )
-
-        device = engine.device
-        self.kernels = KernelStep(
-            engine.program,
-            engine.weights,
-            engine.buffers,
-            launch_settings(engine.program, architecture(device), num_sms(device)),
-            supports_pdl(device) if pdl is None else pdl,
-        )
-        self._device = device
-        with torch.cuda.device(device):
-            self._captured = CapturedStep(self.kernels.run, device)
-        engine.buffers["token"].zero_()
-        engine.buffers["position"].zero_()
-
-    def run(self) -> None:
-        self._captured.replay()
-
-    def without(self, op: str) -> Callable[[], None]:
-        from decodegap.engine.graph import CapturedStep
-
-        with torch.cuda.device(self._device):
-            captured = CapturedStep(lambda: self.kernels.run(frozenset({op})), self._device)
-        return captured.replay
-
-
-def _choose_executor(executor: Executor | None, device: torch.device) -> Executor:
-    if executor is not None:
-        return executor
-    if device.type != "cuda":
-        return "reference"
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        raise Unavailable("the engine needs Triton on a GPU: pip install triton") from None
-    return "graph"
 
 
 def _prepare(
