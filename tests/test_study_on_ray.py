@@ -134,6 +134,29 @@ def test_trials_of_one_device_never_run_side_by_side(cluster, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_trials_that_share_a_process_are_one_task(cluster, tmp_path):
+    from decodegap.study.cluster import connect, run_on_ray
+
+    cluster.add_node(num_cpus=1, resources={"cpu": 1})
+    connect(cluster.address)
+    text = TEXT.partition("[[compare]]")[0].replace(', "h200"', "").replace("[16]", "[16, 128]")
+    plan = plan_study(parse_study(text + 'process = "round"', ""), "cpu")
+    with held(tmp_path / "out") as folder:
+        claim(folder, plan.study, text)
+        launch, sizes = made_up_launch(tmp_path, seconds=0.0), str(tmp_path / "sizes")
+
+        def counted(together: list[Planned]) -> list[Record]:
+            with open(sizes, "a") as file:
+                file.write(f"{len(together)} {len({one.trial.process for one in together})}\n")
+            return launch(together)
+
+        list(run_on_ray(plan.trials, (), folder, counted))
+        there = read_stored(folder)
+    assert len(there.records) == len(plan.trials) == 4 * 3
+    assert (tmp_path / "sizes").read_text().split("\n") == ["4 1"] * 3 + [""]
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_when_the_last_node_with_a_device_goes_the_study_says_so(cluster, tmp_path):
     from decodegap.study.cluster import LostDevice, connect, run_on_ray
 
