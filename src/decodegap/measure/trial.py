@@ -93,7 +93,7 @@ def in_shared_process(trial: Trial, round_index: int, num_timed: int) -> Trial:
     """The trial as one of a round whose cells share a process.
 
     What stays in a process must not come before a clock. A profiler stays: replays waited for, of
-    some 1,500 kernels, took 0.6 to 1.3 ms longer after one (docs/measured_facts.md). So timed
+    some 1,500 kernels, took 0.5 to 1.4 ms longer after one (docs/measured_facts.md). So timed
     rounds run none, and a last round runs it on every cell and times nothing. A library's plans
     stay: cuDNN called by name would find those that torch's own choice of it had made, and the
     other way round, so the two never share.
