@@ -19,7 +19,7 @@ import msgspec
 import torch
 
 from decodegap.measure import timers
-from decodegap.measure.runtimes.hf_model import build_config, synthetic_model
+from decodegap.measure.runtimes.hf_model import attention_by, build_config, synthetic_model
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.predict.hf_config import from_hf
 from decodegap.predict.tensors import OPS
@@ -81,13 +81,8 @@ def without_attention(bench: Bench) -> Samples:
     from transformers import AttentionInterface
 
     AttentionInterface.register(_BYPASS, _pass_queries_through)
-    config = bench.model.config
-    original = config._attn_implementation
-    config._attn_implementation = _BYPASS
-    try:
+    with attention_by(bench.model, _BYPASS):
         return {"no_attention": bench.time(bench.runtime.step)}
-    finally:
-        config._attn_implementation = original
 
 
 def _pass_queries_through(

@@ -63,7 +63,7 @@ def _one_process(trials: Sequence[Trial]) -> Iterator[Record]:
     """The records of the trials up to the first that ends the process, at least one."""
     with _started(_WORKER, msgspec.json.encode(trials)) as worker:
         for place, trial in enumerate(trials):
-            started_at, start = datetime.now(UTC), monotonic()
+            started_at = datetime.now(UTC)
             ended = worker.answer(trial.timeout_seconds, is_last=place == len(trials) - 1)
             report = interpret(ended, trial.timeout_seconds)
             yield Record(
@@ -72,7 +72,7 @@ def _one_process(trials: Sequence[Trial]) -> Iterator[Record]:
                 outcome=report.outcome,
                 reason=report.reason,
                 started_at=started_at,
-                seconds=monotonic() - start,
+                seconds=ended.seconds,
                 measurement=report.measurement,
                 environment=report.environment,
                 place_in_process=place,

@@ -1,8 +1,9 @@
 """One run: its trials in order, each record stored before the next trial."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,16 +24,21 @@ def run_trials(trials: Iterable[Trial], folder: Path) -> Iterator[StoredRecord]:
     Raises:
         OutputFolder: a record could not be written; the ones before it are.
     """
-    for together in by_process(trials):
+    for together in by_process(trials, lambda trial: trial):
         for record in run_together(together):
             yield StoredRecord(record, write_record(record, folder))
 
 
-def by_process(trials: Iterable[Trial]) -> Iterable[list[Trial]]:
-    """Trials that share a process, in the order of their first; one that shares none is alone."""
-    groups: dict[object, list[Trial]] = {}
-    for index, trial in enumerate(trials):
-        groups.setdefault((trial.run, trial.process or index), []).append(trial)
+T = TypeVar("T")
+
+
+def by_process(items: Iterable[T], trial_of: Callable[[T], Trial]) -> Iterable[list[T]]:
+    """What holds trials that share a process, in the order of the first; one that shares none is
+    alone."""
+    groups: dict[object, list[T]] = {}
+    for index, item in enumerate(items):
+        trial = trial_of(item)
+        groups.setdefault((trial.run, trial.process or index), []).append(item)
     return groups.values()
 
 

@@ -72,10 +72,9 @@ def plan_trials(request: Request) -> list[Trial]:
         msgspec.structs.replace(first, order=order, context=context, runtime=runtime)
         for order, (context, runtime) in enumerate(rounds)
     )
-    if request.process == "trial":
-        return list(trials)
     return [
-        in_shared_process(trial, trial.order // len(cells), request.num_trials) for trial in trials
+        in_round(trial, trial.order // len(cells), request.process, request.num_trials)
+        for trial in trials
     ]
 
 
@@ -89,8 +88,8 @@ def num_rounds(per: ProcessPer, num_trials: int) -> int:
     return num_trials if per == "trial" else num_trials + 1
 
 
-def in_shared_process(trial: Trial, round_index: int, num_timed: int) -> Trial:
-    """The trial as one of a round whose cells share a process.
+def in_round(trial: Trial, round_index: int, per: ProcessPer, num_timed: int) -> Trial:
+    """The trial as one of its round, which matters where the cells of a round share a process.
 
     What stays in a process must not come before a clock. A profiler stays: replays waited for, of
     some 1,500 kernels, took 0.5 to 1.4 ms longer after one (docs/measured_facts.md). So timed
@@ -98,6 +97,8 @@ def in_shared_process(trial: Trial, round_index: int, num_timed: int) -> Trial:
     stay: cuDNN called by name would find those that torch's own choice of it had made, and the
     other way round, so the two never share.
     """
+    if per == "trial":
+        return trial
     is_named = parse_runtime(trial.runtime).options.get("sdpa") == "cudnn"
     apart = ", cuDNN by name" if is_named else ""
     if round_index < num_timed:

@@ -12,7 +12,7 @@ from decodegap.measure.trial import (
     check_apart,
     check_positions,
     first_trial,
-    in_shared_process,
+    in_round,
     interleave,
     num_rounds,
 )
@@ -115,8 +115,7 @@ def _matrix_trials(study: Study, cells: Sequence[Cell]) -> Iterator[Planned]:
             cell = by_point[point]
             repeat = repeats[cell]
             trial = msgspec.structs.replace(trials[cell], order=order)
-            if protocol.process == "round":
-                trial = in_shared_process(trial, repeat, protocol.num_trials)
+            trial = in_round(trial, repeat, protocol.process, protocol.num_trials)
             yield _identified(cell.device, trial, repeat)
             repeats[cell] += 1
 

@@ -1,6 +1,6 @@
 """Running a study's trials on this machine: what is left, in order, until it is done."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -93,11 +93,9 @@ def run_study(
             yield StoredRecord(record, store(record, folder))
 
 
-def launched_together(trials: Sequence[Planned]) -> Iterator[list[Planned]]:
+def launched_together(trials: Sequence[Planned]) -> Iterable[list[Planned]]:
     """Trials by the process they share; most share none and are alone."""
-    devices = {planned.trial.identity: planned.device for planned in trials}
-    for together in by_process(planned.trial for planned in trials):
-        yield [Planned(device=devices[trial.identity], trial=trial) for trial in together]
+    return by_process(trials, lambda planned: planned.trial)
 
 
 def settled(trial: Trial, records: Sequence[Record]) -> bool:

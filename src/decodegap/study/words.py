@@ -42,7 +42,7 @@ def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
         lines.append(f"not measured, the runtime does not take the format: {_list(pairs)}")
     each = "each a fresh process"
     if study.protocol.process == "round":
-        num_processes = sum(1 for _ in launched_together(plan.trials))
+        num_processes = len(list(launched_together(plan.trials)))
         each = f"in {_count(num_processes, 'process', 'processes')} ({_SHARING})"
     lines.append(f"{_count(len(plan.trials), 'trial')}, {each}; {work.num_finished} finished")
     if work.elsewhere:

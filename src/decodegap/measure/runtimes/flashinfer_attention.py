@@ -21,7 +21,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from decodegap.errors import Unavailable, first_line
 from decodegap.measure.runtimes.hf_eager import HfEager
-from decodegap.measure.runtimes.hf_fa2 import attention_by
+from decodegap.measure.runtimes.hf_model import attention_by
 from decodegap.measure.runtimes.hf_static import num_positions
 from decodegap.measure.runtimes.registry import how_to_install, parse_runtime
 from decodegap.record import Trial
@@ -104,10 +104,9 @@ def load(model: Any, trial: Trial) -> HfEager:
     # A name with `flash` in it transformers would take for FlashAttention.
     name = f"decodegap_infer_tensor_cores_{choice}"
     transformers.AttentionInterface.register(name, partial(attend, decode))
-    runtime = HfEager(model, partial(attention_by, model, name))
     layers = [FilledPart(num_positions(trial)) for _ in range(trial.shape.num_layers)]
-    runtime.cache = transformers.Cache(layers=layers)
-    return runtime
+    cache = transformers.Cache(layers=layers)
+    return HfEager(model, partial(attention_by, model, name), cache)
 
 
 def _decode_kernel(choice: str) -> Decode:

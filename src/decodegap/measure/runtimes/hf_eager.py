@@ -15,12 +15,14 @@ from decodegap.record import Trial
 
 
 class HfEager:
-    """A plain forward with a `DynamicCache`."""
+    """A plain forward with a `DynamicCache`, or the cache given."""
 
-    def __init__(self, model: Any, attention: Attention = nullcontext) -> None:
+    def __init__(
+        self, model: Any, attention: Attention = nullcontext, cache: Any | None = None
+    ) -> None:
         self.model = model
         self._attention = attention
-        self.cache = transformers.DynamicCache(config=model.config)
+        self.cache = transformers.DynamicCache(config=model.config) if cache is None else cache
         self._cache_argument = cache_argument(model)
         self._last_logits: Any = None
         self.token: Any = None

@@ -6,8 +6,6 @@ asks the device in every layer whether the positions are those of one sequence, 
 answer; 5.24 does not ask for a single token.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -17,24 +15,12 @@ import transformers
 
 from decodegap.errors import Unavailable, first_line
 from decodegap.measure.runtimes.hf_eager import HfEager
+from decodegap.measure.runtimes.hf_model import attention_by
 from decodegap.measure.runtimes.registry import how_to_install
 from decodegap.record import Trial
 
 _ATTENTION = "flash_attention_2"
 _REMEDY = how_to_install(["flash_attn"])
-
-
-@contextmanager
-def attention_by(model: Any, name: str) -> Iterator[None]:
-    """Forwards inside take transformers' attention `name`; those after it what they took before.
-    The verdict judges with the same model, and is to run its own attention."""
-    config = model.config
-    own = config._attn_implementation
-    config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = own
 
 
 def load(model: Any, trial: Trial) -> HfEager:

@@ -2,6 +2,8 @@
 
 import copy
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -99,6 +101,19 @@ def attention_of_model(config: Any) -> str:
     """transformers' name of the attention that is run: SDPA, as the reference study's, but for
     models that cap their scores, which SDPA cannot do."""
     return "sdpa" if getattr(config, "attn_logit_softcapping", None) is None else "eager"
+
+
+@contextmanager
+def attention_by(model: Any, name: str) -> Iterator[None]:
+    """Forwards inside take transformers' attention `name`; those after it what they took before.
+    The verdict judges with the same model, and is to run its own attention."""
+    config = model.config
+    own = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = own
 
 
 def notes_on(model: Any) -> tuple[str, ...]:
