@@ -555,6 +555,19 @@ def test_an_estimate_is_by_what_was_seen_before_by_bytes():
     assert estimate_seconds(larger, [seen]) > estimate_seconds(planned, [])
 
 
+def test_an_estimate_knows_that_a_shared_process_loads_once():
+    planned = plan_of(BASE).trials[0]
+    records = [
+        msgspec.structs.replace(
+            make_record(trial=planned.trial), seconds=seconds, place_in_process=place
+        )
+        for place, seconds in enumerate((100.0, 7.0, 9.0))
+    ]
+    assert estimate_seconds(planned, records) == 100.0
+    assert [estimate_seconds(planned, records, place) for place in (1, 5)] == [8.0, 8.0]
+    assert estimate_seconds(planned, records[:1], 1) < estimate_seconds(planned, [], 0) < 100.0
+
+
 @pytest.mark.parametrize(
     "seconds, words", [(0.2, "1 s"), (89, "89 s"), (91, "2 min"), (5460, "1 h 31 min")]
 )

@@ -13,10 +13,12 @@ from decodegap.study.folder import Stored
 from decodegap.study.matrix import Planned, StudyPlan
 from decodegap.study.run import Work, launched_together
 
-# For a trial none like which has run: a start of torch and transformers, weights made or read, and
-# each step (warm-up, timed, profiled, probed) at a fifth of what memory allows. Within a factor of
+# For a trial none like which has run: a start of torch and transformers, weights made or read, what
+# lies around the steps (1.6 to 2.8 s on an H200: listening to the host, verdict, profile), and each
+# step (warm-up, timed, profiled, probed) at a fifth of what memory allows. Within a factor of
 # two of what was seen on an H200 and a two-core host.
 _START_SECONDS = 6.0
+_AROUND_SECONDS = 2.0
 _LOAD_BYTES_PER_SECOND = 1.5e9
 _COMPILE_SECONDS = 40.0
 _OTHER_STEPS = 20
@@ -52,7 +54,11 @@ def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
     if stored.gone:
         lines.append(f"records deleted since: {len(stored.gone)}; their trials run again")
     if work.here:
-        seconds = sum(estimate_seconds(one, stored.records) for one in work.here)
+        seconds = sum(
+            estimate_seconds(one, stored.records, place)
+            for together in launched_together(work.here)
+            for place, one in enumerate(together)
+        )
         lines.append(f"to run here: {_count(len(work.here), 'trial')}, about {duration(seconds)}")
     return "\n".join(lines)
 
@@ -72,9 +78,9 @@ def _arm_name(trial: Trial) -> str | None:
     return None if trial.arm is None else trial.arm.comparison
 
 
-def estimate_seconds(planned: Planned, records: Iterable[Record]) -> float:
-    """About how long a trial takes: as long as those of its model and runtime did, else by its
-    bytes."""
+def estimate_seconds(planned: Planned, records: Iterable[Record], place: int = 0) -> float:
+    """About how long a trial takes that its process has run so many before: as long as those of
+    its model and runtime did, else by its bytes. Only the first in a process starts and loads."""
     trial = planned.trial
     alike = [
         record.seconds
@@ -82,11 +88,12 @@ def estimate_seconds(planned: Planned, records: Iterable[Record]) -> float:
         if record.trial.shape.name == trial.shape.name
         and record.trial.runtime == trial.runtime
         and record.wall_samples
+        and (record.place_in_process == 0) == (place == 0)
     ]
-    return median(alike) if alike else _guess_seconds(planned)
+    return median(alike) if alike else _guess_seconds(planned, place)
 
 
-def _guess_seconds(planned: Planned) -> float:
+def _guess_seconds(planned: Planned, place: int) -> float:
     trial = planned.trial
     weights = held_bytes(trial.shape, trial.context, get_format(trial.format))
     row = catalogue_devices().get(planned.device)
@@ -94,7 +101,8 @@ def _guess_seconds(planned: Planned) -> float:
     step = weights / (_SHARE_OF_BANDWIDTH * (bandwidth or _CPU_BYTES_PER_SECOND))
     num_steps = trial.num_warmup + trial.num_steps + _OTHER_STEPS
     compiling = _COMPILE_SECONDS if get_runtime(trial.runtime).name == "hf-compile" else 0.0
-    return _START_SECONDS + weights / _LOAD_BYTES_PER_SECOND + num_steps * step + compiling
+    starting = 0.0 if place else _START_SECONDS + weights / _LOAD_BYTES_PER_SECOND
+    return starting + _AROUND_SECONDS + num_steps * step + compiling
 
 
 def duration(seconds: float) -> str:
