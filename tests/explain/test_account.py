@@ -23,6 +23,7 @@ from decodegap.explain.part import (
     HOST,
     LAUNCH,
     LINEAR,
+    NEW_LENGTHS,
     SYNCHRONISE,
 )
 from decodegap.explain.result import device_of, read_result
@@ -226,6 +227,41 @@ def test_kernels_may_be_listed_by_a_trial_that_is_run_for_nothing_else():
     for runtime, account in accounts(*timed, *listed).items():
         assert parts_of(account) == pytest.approx(KNOWN[runtime])
     assert accounts(*timed)["hf-graph"].notes == ("no trial has a kernel profile",)
+
+
+def met_again(record, *pairs: tuple[float, float]):
+    """The record with steps over new lengths and over lengths it has seen, in turn."""
+    new, seen = ([*steps] for steps in zip(*pairs, strict=True))
+    probes = {"lengths_new": new, "lengths_seen": seen}
+    measurement = msgspec.structs.replace(record.measurement, probes=probes)
+    return msgspec.structs.replace(record, measurement=measurement)
+
+
+def test_what_a_new_length_costs_is_taken_out_of_host_work():
+    eager = met_again(EAGER, (40e-3, 25e-3))
+    account = accounts(eager, STATIC, GRAPH)["hf-eager"]
+    assert parts_of(account) == pytest.approx(
+        {**KNOWN["hf-eager"], NEW_LENGTHS: 15e-3, HOST: HOST_WORK - 15e-3}
+    )
+    assert account.residual == pytest.approx(0, abs=1e-12)
+    assert_advises("what remains is the growing of the cache", account)
+
+
+def test_alone_a_new_length_is_told_apart_and_nothing_else_is():
+    account = accounts(met_again(EAGER, (40e-3, 25e-3)))["hf-eager"]
+    assert parts_of(account)[NEW_LENGTHS] == pytest.approx(15e-3)
+    assert HOST not in parts_of(account)
+    assert_closes(account)
+
+
+def test_a_host_that_slows_down_for_a_while_is_not_in_a_new_length_s_cost():
+    """Two of five pairs in a slow phase; and a process that is slow throughout has 12 for 10."""
+    phases = [(40e-3, 30e-3), (40e-3, 30e-3), (80e-3, 60e-3), (80e-3, 60e-3), (40e-3, 30e-3)]
+    slow = make_gpu_record([EAGER_STEP + 30e-3], runtime="hf-eager")
+    records = met_again(EAGER, *phases), met_again(slow, (90e-3, 78e-3))
+    untouched = make_gpu_record([EAGER_STEP + 90e-3], runtime="hf-eager")
+    assert summary_of(*records, untouched).new_length_seconds == pytest.approx(11e-3)
+    assert summary_of(untouched).new_length_seconds is None
 
 
 def untimed(record):

@@ -146,6 +146,29 @@ def test_on_a_cpu_the_saving_is_said_and_not_split():
     assert found.hint == "take hf-eager?sdpa=math"
 
 
+def seen(new: float, again: float) -> dict[str, list[float]]:
+    return {"lengths_new": [new], "lengths_seen": [again]}
+
+
+def new_lengths(*records) -> list[Finding]:
+    return [found for found in read_result(records).findings if "being new" in found.text]
+
+
+@pytest.mark.parametrize("kernel, whose", [(CUDNN, ": cuDNN's plans"), (FLASH, "")])
+def test_a_step_that_is_mostly_new_length_is_said_to_be(kernel, whose):
+    (found,) = new_lengths(*auto(60 * MS, kernel=kernel, probes=seen(60 * MS, 25 * MS)))
+    assert (found.severity, found.cells) == ("advice", ("hf-eager at 16",))
+    assert found.text == (
+        "35.0 ms of a step of 60.0 ms go into its KV length being new to the process"
+        f"{whose}; met a second time, a length costs none of it"
+    )
+
+
+@pytest.mark.parametrize("again, num_found", [(53 * MS, 1), (55 * MS, 0), (61 * MS, 0)])
+def test_a_tenth_of_a_step_is_worth_saying(again, num_found):
+    assert len(new_lengths(*auto(60 * MS, probes=seen(60 * MS, again)))) == num_found
+
+
 def test_it_comes_with_the_other_advice():
     severities = [f.severity for f in read_result([*auto(60 * MS), *flash(40 * MS)]).findings]
     assert severities == sorted(severities)

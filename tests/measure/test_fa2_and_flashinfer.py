@@ -382,7 +382,7 @@ def test_fa2_runs_the_twin_too(flash_attn):
     trial = trial_of(tiny(), "hf-fa2")
     model = load_model(trial)
     _, _, runtime = decode_with(model, trial)
-    bench = Bench(runtime=runtime, model=model, trial=trial, synchronize=lambda: None)
+    bench = Bench(runtime=runtime, model=model, trial=trial, prompt=None, synchronize=lambda: None)
     assert set(host_twin(bench)) == {"twin", "twin_linears"}
     assert flash_attn.calls[-1][0].shape == (1, 1, 4, 8)
 

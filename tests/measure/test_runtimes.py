@@ -10,7 +10,7 @@ import torch
 
 from builders import make_trial, shape_of, tiny, write_config
 from decodegap.errors import BadCheckpoint, BadConfig, UnknownRuntime
-from decodegap.measure import worker
+from decodegap.measure import interventions, worker
 from decodegap.measure.runtimes import hf_eager, hf_static
 from decodegap.measure.runtimes.hf_model import build_config, load_model
 from decodegap.measure.runtimes.registry import (
@@ -121,17 +121,55 @@ def test_interventions_of_unusual_architectures(name):
     assert all(sample > 0 for samples in probes.values() for sample in samples)
 
 
-def test_switching_attention_off_leaves_the_runtime_as_it_was(strong_weights):
-    from decodegap.measure import interventions
+def bench_on(model, trial) -> interventions.Bench:
+    return interventions.Bench(
+        runtime=prefilled(model, trial),
+        model=model,
+        trial=trial,
+        prompt=worker.make_prompt(trial),
+        synchronize=lambda: None,
+    )
 
+
+def test_lengths_are_seen_again_from_a_cache_of_their_own(monkeypatch):
+    """Ten steps over lengths that were timed, 16 + 1 to 16 + 20, in turn with ten over new ones."""
+    trial = make_trial(num_warmup=5, num_steps=15)
+    caches = []
+    load = interventions.runtime_factory
+
+    def note_cache(entry):
+        def make(model, trial):
+            caches.append(load(entry)(model, trial))
+            return caches[-1]
+
+        return make
+
+    monkeypatch.setattr(interventions, "runtime_factory", note_cache)
+    model = load_model(trial)
+    bench = bench_on(model, trial)
+    length = bench.runtime.cache.get_seq_length()
+    samples = interventions.lengths_seen(bench)
+    assert {name: len(steps) for name, steps in samples.items()} == {
+        "lengths_new": interventions.NUM_STEPS,
+        "lengths_seen": interventions.NUM_STEPS,
+    }
+    (again,) = caches
+    assert again.cache.get_seq_length() == trial.context + 2 + interventions.NUM_STEPS
+    assert bench.runtime.cache.get_seq_length() == length + 2 + interventions.NUM_STEPS
+
+
+def test_no_more_lengths_are_seen_again_than_were_timed():
+    trial = make_trial(num_warmup=1, num_steps=4)
+    samples = interventions.lengths_seen(bench_on(load_model(trial), trial))
+    assert len(samples["lengths_seen"]) == 3  # the first two steps are its own warm-up
+
+
+def test_switching_attention_off_leaves_the_runtime_as_it_was(strong_weights):
     trial = make_trial()
     with torch.inference_mode():
         model = load_model(trial)
         before = model(worker.make_prompt(trial), use_cache=False).logits
-        bench = interventions.Bench(
-            runtime=prefilled(model, trial), model=model, trial=trial, synchronize=lambda: None
-        )
-        interventions.without_attention(bench)
+        interventions.without_attention(bench_on(model, trial))
         after = model(worker.make_prompt(trial), use_cache=False).logits
     assert torch.equal(before, after)
 

@@ -14,6 +14,7 @@ from decodegap.explain.part import (
     HOST,
     LAUNCH,
     LINEAR,
+    NEW_LENGTHS,
     SYNCHRONISE,
     Part,
     Split,
@@ -44,6 +45,7 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
     if split_runtime(summary.key.runtime).name in _REPLAYED:
         parts += _replay_parts(summary, own.busy)
         return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
+    parts += _new_length_parts(summary)
     timed = {**others, summary.key.runtime: summary}
     needed = _arms_needed(summary)
     static, graph = (timed.get(name) for name in needed)
@@ -59,8 +61,7 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
         parts += _host_parts(summary, static, own)
         notes.append(
             f"{summary.key.runtime} and {needed[0]} do not run the same kernels: the difference of "
-            "their device time is taken out of host work; what remains mixes cache growth with "
-            "attention planning"
+            f"their device time is taken out of host work; {_what_host_work_holds(summary)}"
         )
     return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
 
@@ -117,7 +118,23 @@ def _host_parts(summary: Summary, static: Summary, own: DeviceTime) -> list[Part
         return []
     seconds = summary.step - static.step - (own.busy - static_time.busy)
     basis = f"{summary.key.runtime} − {static.key.runtime}, device time taken out"
+    for part in _new_length_parts(summary):
+        seconds -= part.seconds
+        basis += ", new lengths too"
     return [Part(HOST, seconds, basis)]
+
+
+def _new_length_parts(summary: Summary) -> list[Part]:
+    seconds = summary.new_length_seconds
+    if seconds is None:
+        return []
+    return [Part(NEW_LENGTHS, seconds, "steps over new lengths − over lengths seen, in turn")]
+
+
+def _what_host_work_holds(summary: Summary) -> str:
+    if summary.new_length_seconds is None:
+        return "what remains mixes cache growth with attention planning"
+    return "what remains is the growing of the cache, and what the processes differ by"
 
 
 def _launch_note(

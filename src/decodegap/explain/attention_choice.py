@@ -2,7 +2,8 @@
 
 A growing cache meets a KV length at each step that no step has had before. A kernel whose library
 makes a plan for each length pays for that on the host, in every step: the kernels are as fast as
-another's and the step is not. Only a sibling that names its kernel, in the same run, shows it.
+another's and the step is not. Two things show it: the same lengths a second time in one process,
+and a sibling that names its kernel, in the same run.
 """
 
 from collections.abc import Sequence
@@ -19,17 +20,36 @@ from decodegap.units import format_seconds
 _GROWING_CACHE = "hf-eager"
 _OPTION, _TORCH_CHOOSES = "sdpa", "auto"
 _LEAST_SPEEDUP = 1.1
+_LARGE_SHARE = 0.1
 
 
 def findings_on_attention(cells: Sequence[Cell]) -> list[Finding]:
-    """Advice on each cell of one run that left the choice to torch, if the fastest of those that
-    did not is faster by more than a tenth."""
+    """Advice on each cell of one run that spends more than a tenth of its step on new lengths; and
+    on each that left the choice to torch, if the fastest of those that did not is faster by more
+    than a tenth."""
     found = []
+    for cell in cells:
+        seconds = cell.summary.new_length_seconds
+        if seconds is not None and seconds > _LARGE_SHARE * cell.summary.step:
+            found.append(_cost_of_new_lengths(cell, seconds))
     for cell in filter(_leaves_it_to_torch, cells):
         named = min(_siblings(cell, cells), key=lambda one: one.summary.step, default=None)
         if named is not None and cell.summary.step > _LEAST_SPEEDUP * named.summary.step:
             found.append(_cost_of_choice(cell, named))
     return found
+
+
+def _cost_of_new_lengths(cell: Cell, seconds: float) -> Finding:
+    own, step = device_time(cell.summary), cell.summary.step
+    whose = ": cuDNN's plans" if own is not None and _runs_cudnn(own) else ""
+    return Finding(
+        severity="advice",
+        cells=(cell.name,),
+        text=f"{format_seconds(seconds)} of a step of {format_seconds(step)} go into its KV length "
+        f"being new to the process{whose}; met a second time, a length costs none of it",
+        hint="name a kernel that keeps nothing per length (hf-eager?sdpa=flash), or take a static "
+        "cache; a benchmark that decodes the same lengths twice does not see it",
+    )
 
 
 def _leaves_it_to_torch(cell: Cell) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from decodegap.explain.account import Account
-from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR
+from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, NEW_LENGTHS
 from decodegap.explain.summary import Summary
 from decodegap.record import Environment, HostState
 from decodegap.units import format_bandwidth, format_hertz, format_seconds
@@ -90,6 +90,7 @@ def _host_paced(cell: Cell) -> Finding:
 
 REMEDIES = {
     LAUNCH: "capture the step in a CUDA graph (hf-graph)",
+    NEW_LENGTHS: "name an attention kernel that keeps nothing per length (?sdpa=flash)",
     HOST: "keep Python out of the step: a static cache and a captured graph",
     LINEAR: "these matrix-vector kernels do not stream: use an engine built for one row; a 4-bit "
     "format pays only with kernels that do",

@@ -8,6 +8,7 @@ FLOOR = "reachable floor"
 SYNCHRONISE = "synchronise and read back"
 GAPS = "gaps between kernels"
 LAUNCH = "launch side"
+NEW_LENGTHS = "work for each new KV length"
 HOST = "host work"
 LINEAR, ATTENTION = "linears above their bytes", "attention above its bytes"
 

@@ -85,6 +85,23 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return median(medians) if medians else None
 
+    def difference(self, probe: str, other: str) -> float | None:
+        """How much longer one probe is than another that it took turns with: the median over trials
+        of the median difference of two neighbours, so that neither what processes differ by nor a
+        host that slows down for a while is in it."""
+        differences = [
+            median(a - b for a, b in zip(samples, beside, strict=True))
+            for record in self.records
+            for samples, beside in ((_samples(record, probe), _samples(record, other)),)
+            if samples
+        ]
+        return median(differences) if differences else None
+
+    @property
+    def new_length_seconds(self) -> float | None:
+        """What a step takes longer where its KV length is new to the process."""
+        return self.difference("lengths_new", "lengths_seen")
+
 
 def _samples(record: Record, name: str) -> Sequence[float]:
     assert record.measurement is not None

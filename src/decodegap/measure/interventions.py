@@ -4,15 +4,18 @@
     twin_linears    the twin's linears alone: the part of `twin` that `linears` has already paid
     linears         every linear of the step, in order, on ready inputs; nothing else (CPU)
     no_attention    the whole step with the attention product replaced by a pass-through (CPU)
+    lengths_seen    the timed steps a second time, from a new cache: their KV lengths are no longer
+                    new to this process, and nothing else differs; in turn with steps of the first
+                    cache, whose lengths are new, `lengths_new` (GPU)
     replay_without_<op>  the engine's graph with one op left out, and with none: replays back to
                     back, whose differences add up where those of waited-for steps do not (GPU)
 
 A trace is not summed: profilers slow what they watch, and unevenly. On a GPU a transformers step
-without some kernels is no shorter, since the host sets its pace; there only the twin is of use.
+without some kernels is no shorter, since the host sets its pace; there the host's work is changed.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -36,17 +39,30 @@ Samples = dict[str, list[float]]
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """What an intervention works on: the loaded runtime and model of a trial, and how to wait."""
+    """What an intervention works on: a trial's runtime, model and prompt, and how to wait."""
 
     runtime: Any
     model: Any
     trial: Trial
+    prompt: Any
     synchronize: Callable[[], None]
 
     def time(self, step: Callable[[], object]) -> list[float]:
         with torch.inference_mode():
             timers.wall(step, _NUM_WARMUP, self.synchronize)
             return timers.wall(step, NUM_STEPS, self.synchronize)
+
+    def time_in_turn(self, steps: Mapping[str, Callable[[], object]], num_steps: int) -> Samples:
+        """Each step by its name, one of each in turn: where the host sets the pace and slows down
+        for a second, as hosts do, it slows them alike."""
+        samples: Samples = {name: [] for name in steps}
+        with torch.inference_mode():
+            for step in steps.values():
+                timers.wall(step, _NUM_WARMUP, self.synchronize)
+            for _ in range(num_steps):
+                for name, step in steps.items():
+                    samples[name] += timers.wall(step, 1, self.synchronize)
+        return samples
 
 
 def intervene(bench: Bench) -> Samples:
@@ -93,6 +109,19 @@ def _pass_queries_through(
     return query.transpose(1, 2), None
 
 
+def lengths_seen(bench: Bench) -> Samples:
+    """Steps over lengths that were timed before, from a cache of their own, in turn with steps over
+    new ones. A library that keeps something for each KV length, as cuDNN its plans, finds it for
+    the former and makes it for the latter, every step anew."""
+    trial = bench.trial
+    num_seen = trial.num_warmup + trial.num_steps - _NUM_WARMUP
+    again = runtime_factory(get_runtime(trial.runtime))(bench.model, trial)
+    with torch.inference_mode():
+        again.prefill(bench.prompt)
+    steps = {"lengths_new": bench.runtime.step, "lengths_seen": again.step}
+    return bench.time_in_turn(steps, min(NUM_STEPS, num_seen))
+
+
 def host_twin(bench: Bench) -> Samples:
     """The step of the same runtime on a twin of the model, and the twin's linears alone."""
     trial = _twin_of(bench.trial)
@@ -101,7 +130,7 @@ def host_twin(bench: Bench) -> Samples:
     prompt = torch.ones(1, _TWIN_CONTEXT, dtype=torch.long, device=trial.device)
     with torch.inference_mode():
         runtime.prefill(prompt)
-    twin = msgspec.structs.replace(bench, runtime=runtime, model=model, trial=trial)
+    twin = msgspec.structs.replace(bench, runtime=runtime, model=model, trial=trial, prompt=prompt)
     return {
         "twin": twin.time(runtime.step),
         "twin_linears": linears_alone(twin)["linears"],
@@ -137,5 +166,6 @@ _INTERVENTIONS: dict[str, tuple[tuple[str, ...], Callable[[Bench], Samples]]] = 
     "twin": (("cpu", "cuda"), host_twin),
     "linears": (("cpu",), linears_alone),
     "no_attention": (("cpu",), without_attention),
+    "lengths_seen": (("cuda",), lengths_seen),
     "ops": (("cuda",), without_each_op),
 }

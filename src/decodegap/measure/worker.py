@@ -109,7 +109,7 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
         if trial.num_steps:
             timings |= other_timers(runtime, trial, synchronize, median(timings["wall"]))
     verdict = verdict_on(model, prompt, decoded, last_logits, trial)
-    probes = probes_of(runtime, model, trial, synchronize) if trial.probes else {}
+    probes = probes_of(runtime, model, prompt, trial, synchronize) if trial.probes else {}
     # Last: what a profiler hooks into stays, and slows whatever this process times after it.
     profile = profile_of(runtime, trial) if trial.profile else None
     outcome, reason = outcome_of(verdict, timings["wall"], trial)
@@ -218,11 +218,13 @@ def verdict_on(
 
 
 def probes_of(
-    runtime: Any, model: Any, trial: Trial, synchronize: Callable[[], None]
+    runtime: Any, model: Any, prompt: Any, trial: Trial, synchronize: Callable[[], None]
 ) -> dict[str, list[float]]:
     from decodegap.measure.interventions import Bench, intervene
 
-    return intervene(Bench(runtime=runtime, model=model, trial=trial, synchronize=synchronize))
+    return intervene(
+        Bench(runtime=runtime, model=model, trial=trial, prompt=prompt, synchronize=synchronize)
+    )
 
 
 def outcome_of(
