@@ -97,7 +97,11 @@ def make_profile(
     return Profile(num_steps=3, wall_seconds=wall, busy_seconds=busy, kernels=uses)
 
 
-def make_host_state(busy_share: float = 0.0, throttled: Sequence[str] | None = None) -> HostState:
+def make_host_state(
+    busy_share: float = 0.0,
+    throttled: Sequence[str] | None = None,
+    python_loop_seconds: float | None = None,
+) -> HostState:
     """`throttled` None: no GPU."""
     gpu = None
     if throttled is not None:
@@ -110,7 +114,11 @@ def make_host_state(busy_share: float = 0.0, throttled: Sequence[str] | None = N
             throttle_reasons=tuple(throttled),
         )
     return HostState(
-        load_average=0.5, busy_share=busy_share, available_memory_bytes=8 << 30, gpu=gpu
+        load_average=0.5,
+        busy_share=busy_share,
+        available_memory_bytes=8 << 30,
+        gpu=gpu,
+        python_loop_seconds=python_loop_seconds,
     )
 
 

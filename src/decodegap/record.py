@@ -9,6 +9,7 @@ Schema history
     2   Trial gains `arm`, `study` and `identity`, Record gains `placement`; all absent before
     3   Trial gains `process` and `profile`, Record gains `place_in_process`; before, each trial had
         its own process, and a profile of its steps. GpuState gains `max_sm_clock_hz`
+    4   HostState gains `python_loop_seconds`, Environment `device_uuid`; not known before
 """
 
 import secrets
@@ -19,7 +20,7 @@ import msgspec
 
 from decodegap.predict.model import ModelShape
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Outcome = Literal["ok", "wrong", "impossible", "oom", "timeout", "crash", "unavailable"]
 Weights = Literal["synthetic", "checkpoint"]
@@ -163,18 +164,22 @@ class GpuState(_Part, frozen=True, kw_only=True):
 
 class HostState(_Part, frozen=True, kw_only=True):
     """The host at one moment. `load_average` is over the last minute, this trial's own start
-    included; `busy_share` is what all processes took of all cores while the worker slept."""
+    included; `busy_share` is what all processes took of all cores while the worker slept;
+    `python_loop_seconds` is what a loop of plain Python takes, always the same: how fast the core
+    is that paces an eager step."""
 
     load_average: float
     busy_share: float
     available_memory_bytes: int
     gpu: GpuState | None
+    python_loop_seconds: float | None = None
 
 
 class Environment(_Part, frozen=True, kw_only=True):
-    """Where a trial ran."""
+    """Where a trial ran. `device_uuid` tells one GPU from another of its kind; a CPU has none."""
 
     device_name: str
+    device_uuid: str | None = None
     driver: str | None
     device_memory_bytes: int | None
     derived_bandwidth_bytes_per_second: float | None

@@ -111,6 +111,34 @@ def test_other_work_is_a_warning(share, num_found):
     assert len(find("other work", make_record(environment=environment))) == num_found
 
 
+def beside_loops(step: float, *loops: float | None):
+    """A record of one step, with what the Python loop took before and after it."""
+    before, after = (make_host_state(python_loop_seconds=loop) for loop in loops)
+    return make_record([step], environment=make_environment(before=before, after=after))
+
+
+@pytest.mark.parametrize(
+    "slow_step, slow_loop, num_found",
+    [(0.020, 1.7e-3, 1), (0.020, 1.05e-3, 0), (0.010, 1.7e-3, 0), (0.020, None, 0)],
+    ids=["both slow", "a steady host", "steady steps", "before it was recorded"],
+)
+def test_a_host_that_is_slower_at_times_is_told_beside_steps_that_spread(
+    slow_step, slow_loop, num_found
+):
+    records = [beside_loops(0.010, 1e-3, 1e-3), beside_loops(slow_step, 1e-3, slow_loop)]
+    found = find("loop of plain Python took 1.00 ms to 1.70 ms", *records)
+    assert len(found) == num_found
+
+
+@pytest.mark.parametrize("uuids, num_found", [("ab", 1), ("aa", 0), ([None, None], 0)])
+def test_trials_on_two_cards_are_a_warning(uuids, num_found):
+    records = [
+        make_gpu_record(environment=make_environment(**GPU_ENVIRONMENT | {"device_uuid": uuid}))
+        for uuid in uuids
+    ]
+    assert len(find("2 GPUs of one kind", *records)) == num_found
+
+
 def test_a_derived_bandwidth_is_a_warning():
     environment = make_environment(
         **GPU_ENVIRONMENT

@@ -127,6 +127,7 @@ def test_the_host_before_and_after():
     assert state.gpu is None
     assert 0 <= state.busy_share <= 1
     assert state.available_memory_bytes > 0
+    assert 1e-5 < state.python_loop_seconds < 1.0
 
 
 def test_an_environment_on_a_cpu_names_it_as_the_device():
@@ -135,6 +136,7 @@ def test_an_environment_on_a_cpu_names_it_as_the_device():
     assert found.device_name == found.host_cpu
     assert found.num_threads == 3
     assert (found.driver, found.derived_bandwidth_bytes_per_second) == (None, None)
+    assert found.device_uuid is None
     assert (found.before, found.after) == (state, state)
 
 

@@ -17,6 +17,7 @@ _NOISY_CV = 0.03
 _BUSY_SHARE = 0.1
 _LONG_TAIL = 1.5
 _HOST_PACED_SHARE = 0.8
+_UNSTEADY_HOST = 1.1
 _SMALL_SHARE = 0.1
 
 
@@ -45,7 +46,7 @@ def findings_on(cells: Sequence[Cell]) -> list[Finding]:
     less certain; findings that differ only in the cell are one."""
     advice = [finding for group in _comparable(cells) for finding in _advice(group)]
     warnings = [finding for cell in cells for finding in _warnings(cell)]
-    return [*advice, *merge_findings(warnings)]
+    return [*advice, *merge_findings(warnings), *_unsteady_host(cells)]
 
 
 def _comparable(cells: Iterable[Cell]) -> list[list[Cell]]:
@@ -153,8 +154,37 @@ def _warning(cell: Cell, text: str, hint: str) -> Finding:
     return Finding(severity="warning", cells=(cell.name,), text=text, hint=hint)
 
 
+def _unsteady_host(cells: Sequence[Cell]) -> Iterator[Finding]:
+    """What a host did beside cells whose trials differ: the same Python, slower."""
+    noisy = [cell for cell in cells if (cell.summary.between_trial_cv or 0.0) > _NOISY_CV]
+    loops = [
+        state.python_loop_seconds
+        for cell in noisy
+        for environment in _environments(cell)
+        for state in (environment.before, environment.after)
+        if state.python_loop_seconds is not None
+    ]
+    if loops and max(loops) > _UNSTEADY_HOST * min(loops):
+        yield Finding(
+            severity="warning",
+            cells=tuple(cell.name for cell in noisy),
+            text="the host was not always as fast: beside these trials a loop of plain Python "
+            f"took {format_seconds(min(loops))} to {format_seconds(max(loops))}",
+            hint="steps paced by the host vary with it, whatever the GPU does: keep other work and "
+            "other tenants off its cores, and compare such steps inside one run only",
+        )
+
+
+def _environments(cell: Cell) -> list[Environment]:
+    return [r.environment for r in cell.summary.records if r.environment is not None]
+
+
 def _environment_warnings(cell: Cell) -> Iterator[Finding]:
-    environments = [r.environment for r in cell.summary.records if r.environment is not None]
+    environments = _environments(cell)
+    num_cards = len({env.device_uuid for env in environments if env.device_uuid is not None})
+    if num_cards > 1:
+        text = f"its trials ran on {num_cards} GPUs of one kind"
+        yield _warning(cell, text, "their spread holds what cards and hosts differ by")
     reasons = sorted({reason for env in environments for reason in _throttling(env)})
     if reasons:
         text = f"the driver said the GPU was held back ({', '.join(reasons)})"

@@ -4,6 +4,8 @@ import hashlib
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import psutil
@@ -78,7 +80,25 @@ def host_state(torch_device: str) -> HostState:
         busy_share=psutil.cpu_percent(interval=_LISTEN_SECONDS) / 100,
         available_memory_bytes=psutil.virtual_memory().available,
         gpu=None if torch_device == "cpu" else gpu_state(gpu_of(torch_device).index),
+        python_loop_seconds=python_loop_seconds(),
     )
+
+
+_LOOP_ROUNDS, _LOOP_LENGTH = 9, 20_000
+
+
+def python_loop_seconds() -> float:
+    """Median of a few runs of a fixed loop of plain Python, about a millisecond each. A neighbour
+    on the same core, or a lower clock, slows it as it slows a step that Python launches."""
+    return median(_time_loop() for _ in range(_LOOP_ROUNDS))
+
+
+def _time_loop() -> float:
+    start = perf_counter()
+    total = 0
+    for number in range(_LOOP_LENGTH):
+        total += number & 7
+    return perf_counter() - start
 
 
 def gpu_state(index: int) -> GpuState | None:
@@ -97,6 +117,7 @@ def describe_environment(
     gpu = None if torch_device == "cpu" else gpu_of(torch_device)
     return Environment(
         device_name=host.cpu if gpu is None else gpu.name,
+        device_uuid=None if gpu is None else gpu.uuid,
         driver=None if gpu is None else gpu.driver,
         device_memory_bytes=host.memory_bytes if gpu is None else gpu.memory_bytes,
         derived_bandwidth_bytes_per_second=None if gpu is None else gpu.derived_bandwidth,
