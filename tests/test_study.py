@@ -29,7 +29,7 @@ from decodegap.study.file import BadStudy, parse_study, read_study
 from decodegap.study.folder import StudyFolder, claim, held, read_stored
 from decodegap.study.matrix import plan_study
 from decodegap.study.run import settled, work_left
-from decodegap.study.words import duration, estimate_seconds, plan_words
+from decodegap.study.words import duration, estimate_seconds, plan_words, progress
 
 STUDIES = Path(__file__).parent.parent / "studies"
 
@@ -457,8 +457,10 @@ def test_failures_are_cells_and_settle_after_two_alike(study, folder, ran):
     # Two trials of each of its four cells and of its arm, not three.
     assert sum(trial.runtime == "hf-static" for trial in ran) == 2 * 4 + 2
     before = len(ran)
-    study()
+    again = study()
     assert len(ran) == before
+    assert "not tried again, their cells failed twice alike: 4 trials" in again.out
+    assert "to run here" not in again.out
 
 
 def test_a_crash_is_not_settled_and_runs_again_when_asked(study, ran):
@@ -545,6 +547,25 @@ def test_a_cell_is_settled_only_by_its_own_failures():
     assert not settled(trial, failed[:1])
     assert not settled(plan.trials[1].trial, failed)
     assert not settled(trial, [*failed, make_record(trial=trial)])
+
+
+def test_progress_counts_no_trial_of_a_settled_cell():
+    """Three trials of a cell, of which two failed: the third is neither next nor to come."""
+    plan = plan_of(BASE)
+    work = work_left(plan, [], {"cpu": "cpu"}).here
+    name, total = progress(work, [], [])
+    assert name == "smollm2-135m, hf-eager, context 16"
+    assert total == len(work) == 24
+    first = work[0].trial
+    alike = [one.trial for one in work if one.trial.run == first.run and one.trial.arm is None]
+    cell = [trial for trial in alike if trial.runtime == first.runtime and trial.context == 16]
+    assert len(cell) == 3
+    failed = [msgspec.structs.replace(failed_record("oom", ""), trial=trial) for trial in cell[:2]]
+    _, total = progress(work, [], failed)
+    assert total == 23
+    assert progress(work, failed[:1], failed[1:])[1] == 22
+    others = [make_record(trial=one.trial) for one in work if one.trial not in cell]
+    assert progress(work, [], [*failed, *others]) == ("done", 23)
 
 
 def test_an_estimate_is_by_what_was_seen_before_by_bytes():

@@ -142,6 +142,9 @@ class Measurement(_Part, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+_NEAR_HIGHEST = 0.98
+
+
 class GpuState(_Part, frozen=True, kw_only=True):
     """What NVML reads at one moment; None where the driver does not say."""
 
@@ -155,11 +158,11 @@ class GpuState(_Part, frozen=True, kw_only=True):
 
     @property
     def slowed_by(self) -> tuple[str, ...]:
-        """The driver's reasons, unless the clock is as high as it goes: drivers name a power cap
-        that lowers nothing."""
+        """The driver's reasons, unless the clock is within 2 % of the highest: drivers name a power
+        cap that lowers next to nothing."""
         clock, most = self.sm_clock_hz, self.max_sm_clock_hz
-        at_most = clock is not None and most is not None and clock >= most
-        return () if at_most else self.throttle_reasons or ()
+        near = clock is not None and most is not None and clock >= _NEAR_HIGHEST * most
+        return () if near else self.throttle_reasons or ()
 
 
 class HostState(_Part, frozen=True, kw_only=True):

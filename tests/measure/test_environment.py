@@ -196,7 +196,13 @@ def test_throttling_is_told_from_resting(mask, reasons):
 
 @pytest.mark.parametrize(
     "clock, most, slowed",
-    [(1.98e9, 1.98e9, False), (1.7e9, 1.98e9, True), (1.98e9, None, True), (None, 1.98e9, True)],
+    [
+        (1.98e9, 1.98e9, False),
+        (1.95e9, 1.98e9, False),
+        (1.93e9, 1.98e9, True),
+        (1.98e9, None, True),
+        (None, 1.98e9, True),
+    ],
 )
 def test_a_gpu_at_its_highest_clock_is_not_held_back(clock, most, slowed):
     gpu = make_host_state(throttled=("software power cap",)).gpu

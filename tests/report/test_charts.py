@@ -14,9 +14,11 @@ from builders import (
     make_profile,
     run_program,
 )
+from decodegap.explain import part
+from decodegap.explain.kernels import KINDS
 from decodegap.explain.result import read_result
 from decodegap.record_files import write_record
-from decodegap.report.account_chart import account_chart
+from decodegap.report.account_chart import PART_COLOURS, account_chart
 from decodegap.report.curve_chart import curve_chart
 
 
@@ -131,6 +133,14 @@ def test_the_bars_of_a_cell_sum_to_its_step():
         ("context 64", "hf-static"): pytest.approx(13),
         ("context 64", "hf-eager"): pytest.approx(50),
     }
+
+
+def test_every_part_there_is_has_a_colour_of_its_own():
+    """Else it would be drawn grey, like what is left."""
+    kinds = {f"{kind} (kernels)" for kind in KINDS} - {"linear (kernels)", "attention (kernels)"}
+    constants = {value for name, value in vars(part).items() if name.isupper()}
+    assert set(PART_COLOURS) == kinds | constants
+    assert len(set(PART_COLOURS.values())) == len(PART_COLOURS)
 
 
 def test_an_engine_s_ops_are_drawn_with_their_kind():

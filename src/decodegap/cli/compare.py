@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from decodegap.cli.console import print_json, show, trials_done, watch
+from decodegap.cli.console import print_json, show, watch
 from decodegap.cli.options import (
     DEFAULT_CONTEXT,
     DEFAULT_FOLDER,
@@ -84,7 +84,7 @@ def compare(
         show(comparison_words(plan), "")
     register(plan, folder)
     stored = run_pairs(plan, lambda batch: run_trials(batch, folder))
-    records = watch(stored, 2 * trials, trials_done)
+    records = watch(stored, lambda done: (f"{len(done)} trials done", max(2 * trials, len(done))))
     comparison = compare_records(records)
     if as_json:
         print_json(page.comparison_document(comparison) | {"records": str(folder)})

@@ -27,9 +27,10 @@ def print_json(document: Any) -> None:
     print(json.dumps(document))
 
 
-def watch(stored: Iterable[Any], total: int, doing: Callable[[int], str]) -> list[Any]:
+def watch(stored: Iterable[Any], look: Callable[[list[Any]], tuple[str, int]]) -> list[Any]:
     """Collect records behind a bar that moves between trials only: while a worker is timed, this
-    process sleeps. `doing` names the trial that comes after so many."""
+    process sleeps. `look` is shown the records so far, and says what comes next and how many there
+    will be in all."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -44,17 +45,13 @@ def watch(stored: Iterable[Any], total: int, doing: Callable[[int], str]) -> lis
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    records = []
+    records: list[Any] = []
     with Progress(*columns, console=console(to_error=True), auto_refresh=False) as progress:
-        task = progress.add_task("", total=total)
-        progress.update(task, description=doing(0), refresh=True)
+        description, total = look(records)
+        task = progress.add_task(description, total=total)
+        progress.refresh()
         for one in stored:
             records.append(one.record)
-            total = max(total, len(records))
-            description = doing(len(records))
+            description, total = look(records)
             progress.update(task, advance=1, total=total, description=description, refresh=True)
     return records
-
-
-def trials_done(done: int) -> str:
-    return f"{done} trials done"

@@ -101,10 +101,10 @@ def _run_with_progress(trials: Sequence[Any], folder: Path) -> list[Any]:
     """Run the trials of one run and store their records."""
     from decodegap.measure.session import run_trials
 
-    return watch(run_trials(trials, folder), len(trials), lambda done: _doing(trials, done))
+    return watch(run_trials(trials, folder), lambda done: (_next(trials, len(done)), len(trials)))
 
 
-def _doing(trials: Sequence[Any], done: int) -> str:
+def _next(trials: Sequence[Any], done: int) -> str:
     if done == len(trials):
         return "done"
     return f"{trials[done].runtime}, context {trials[done].context}"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from decodegap.cli.console import show, trials_done, watch
+from decodegap.cli.console import show, watch
 from decodegap.cli.options import DEFAULT_FOLDER, EXIT_NO_RESULT, JsonOption
 from decodegap.cli.report import show_runs
 
@@ -53,8 +53,8 @@ def study(
         work = work_left(plan, stored.records, devices, retry)
         _show_plan(words.plan_words(plan, work, stored), as_json)
         fresh = run_at(ray, work, stored.records, folder, devices)
-        doing = trials_done if ray else lambda done: words.doing(work.here, done)
-        records = [*stored.records, *watch(fresh, len(work.here), doing)]
+        ran = watch(fresh, lambda done: words.progress(work.here, stored.records, done))
+        records = [*stored.records, *ran]
     show_runs(read_runs(records), folder, as_json)
     if not any(record.wall_samples for record in records):
         raise typer.Exit(EXIT_NO_RESULT)

@@ -5,7 +5,7 @@ times do not add up. What replays gain when an op is left out does, as far as op
 what they share is the residual.
 """
 
-from decodegap.explain.part import SYNCHRONISE, Part, Split, reachable_bandwidth
+from decodegap.explain.part import ATTENTION, LINEAR, SYNCHRONISE, Part, Split, reachable_bandwidth
 from decodegap.explain.summary import Summary
 
 WITHOUT = "replay_without_"
@@ -29,7 +29,12 @@ def engine_split(summary: Summary) -> Split:
             "read too low by the same time, which the residual holds",
         )
     parts = [
-        Part(f"{op} above its bytes", whole - without - floor, "step − the step without it")
+        Part(
+            f"{op} above its bytes",
+            whole - without - floor,
+            "step − the step without it",
+            family=ATTENTION if op == "attend" else LINEAR,
+        )
         for op, floor in _op_floors(summary).items()
         if (without := summary.timing(prefix + op)) is not None
     ]

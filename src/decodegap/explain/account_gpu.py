@@ -38,11 +38,14 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
         note = "no trial has a kernel profile"
         return Split(parts=(), residual_name="not split", notes=(note,))
     parts = _kernel_parts(summary, own)
+    runtime = split_runtime(summary.key.runtime)
     notes = [
         f"{num_launches(own.kernels):.0f} kernels a step; the profiler made the step "
         f"{own.profiled_wall / summary.step:.2f}× as long, kernel times are the device's own"
     ]
-    if split_runtime(summary.key.runtime).name in _REPLAYED:
+    if runtime.options.get("sdpa") == "math":
+        notes.append("attention by plain matrix products: their kernels count among the linears'")
+    if runtime.name in _REPLAYED:
         parts += _replay_parts(summary, own.busy)
         return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
     parts += _new_length_parts(summary)
@@ -128,7 +131,7 @@ def _new_length_parts(summary: Summary) -> list[Part]:
     seconds = summary.new_length_seconds
     if seconds is None:
         return []
-    return [Part(NEW_LENGTHS, seconds, "steps over new lengths − over lengths seen, in turn")]
+    return [Part(NEW_LENGTHS, seconds, "what steps over lengths seen save, in turn with new ones")]
 
 
 def _what_host_work_holds(summary: Summary) -> str:

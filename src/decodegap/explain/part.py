@@ -15,11 +15,12 @@ LINEAR, ATTENTION = "linears above their bytes", "attention above its bytes"
 
 class Part(msgspec.Struct, frozen=True):
     """Seconds of a step with one cause, and how they were told apart. May be negative where an
-    intervention gave time back."""
+    intervention gave time back. `family`: the part of other accounts that it is one of, if any."""
 
     name: str
     seconds: float
     basis: str
+    family: str | None = None
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,22 +85,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return median(medians) if medians else None
 
-    def difference(self, probe: str, other: str) -> float | None:
-        """How much longer one probe is than another that it took turns with: the median over trials
-        of the median difference of two neighbours, so that neither what processes differ by nor a
-        host that slows down for a while is in it."""
-        differences = [
-            median(a - b for a, b in zip(samples, beside, strict=True))
-            for record in self.records
-            for samples, beside in ((_samples(record, probe), _samples(record, other)),)
-            if samples
-        ]
-        return median(differences) if differences else None
-
     @property
     def new_length_seconds(self) -> float | None:
-        """What a step takes longer where its KV length is new to the process."""
-        return self.difference("lengths_new", "lengths_seen")
+        """What a step takes longer because its KV length is new to the process: of the step, the
+        share by which steps over lengths seen before are shorter than the steps over new ones that
+        they took turns with. Neighbours, and a share: hosts double their pace for seconds."""
+        shares = [
+            median(1.0 - seen / new for new, seen in zip(lengths_new, lengths_seen, strict=True))
+            for record in self.records
+            for lengths_new in (_samples(record, "lengths_new"),)
+            for lengths_seen in (_samples(record, "lengths_seen"),)
+            if lengths_new
+        ]
+        return median(shares) * self.step if shares else None
 
 
 def _samples(record: Record, name: str) -> Sequence[float]:

@@ -13,12 +13,13 @@ from decodegap.explain.part import (
     HOST,
     LAUNCH,
     LINEAR,
+    NEW_LENGTHS,
     SYNCHRONISE,
 )
 from decodegap.units import format_seconds
 
 _WIDTH = 640
-_PART_COLOURS = {
+PART_COLOURS = {
     FLOOR: "#222222",
     LINEAR: "#0072b2",
     ATTENTION: "#e69f00",
@@ -28,6 +29,7 @@ _PART_COLOURS = {
     GAPS: "#cc79a7",
     SYNCHRONISE: "#6a3d9a",
     LAUNCH: "#56b4e9",
+    NEW_LENGTHS: "#882255",
     HOST: "#999933",
 }
 _RESIDUAL_COLOURS = ("#bdbdbd", "#d9d9d9", "#969696", "#efefef")
@@ -95,7 +97,7 @@ def _bar_rows(cell: Cell) -> list[dict[str, Any]]:
         "end_ms": max(above, account.step) * 1e3,
         "step": format_seconds(account.step),
     }
-    ranks = [*_PART_COLOURS]
+    ranks = [*PART_COLOURS]
     return [
         whole
         | {
@@ -108,25 +110,19 @@ def _bar_rows(cell: Cell) -> list[dict[str, Any]]:
 
 
 def _families(account: Account) -> dict[str, float]:
-    """The account's parts by what they are drawn as: an op of the engine that reads weights is a
-    linear. What is left comes last."""
+    """The account's parts by what they are drawn as. What is left comes last."""
     sums: dict[str, float] = {}
     for part in account.parts:
-        sums[_family(part.name)] = sums.get(_family(part.name), 0.0) + part.seconds
+        name = part.family or part.name
+        sums[name] = sums.get(name, 0.0) + part.seconds
     sums[account.residual_name] = sums.get(account.residual_name, 0.0) + account.residual
     return sums
 
 
-def _family(name: str) -> str:
-    if name in _PART_COLOURS:
-        return name
-    return ATTENTION if name.startswith("attend ") else LINEAR
-
-
 def _part_colour(alt: Any, parts: Sequence[str]) -> Any:
-    left = [part for part in parts if part not in _PART_COLOURS]
+    left = [part for part in parts if part not in PART_COLOURS]
     residuals = dict(zip(left, _RESIDUAL_COLOURS * len(left), strict=False))
-    colours = [_PART_COLOURS.get(part) or residuals[part] for part in parts]
+    colours = [PART_COLOURS.get(part) or residuals[part] for part in parts]
     return alt.Color(
         "part:N",
         title="part of the step",

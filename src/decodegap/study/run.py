@@ -23,10 +23,12 @@ PASSING_OUTCOMES = frozenset({"crash", "timeout"})
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What a study still has to do here. `elsewhere` are for devices this machine has not."""
+    """What a study still has to do here, in the order it will. `elsewhere` are for devices this
+    machine has not; `settled` are of cells that failed alike before, and are not run."""
 
     here: tuple[Planned, ...]
     elsewhere: tuple[Planned, ...]
+    settled: tuple[Planned, ...]
     num_finished: int
 
 
@@ -49,9 +51,12 @@ def work_left(
         if not (retry and record.outcome in PASSING_OUTCOMES)
     }
     left = [one for one in plan.trials if one.trial.identity not in finished]
+    over = [one for one in left if settled(one.trial, records)]
+    here = [one for one in left if one not in over and one.device in devices]
     return Work(
-        here=tuple(one for one in left if one.device in devices),
-        elsewhere=tuple(one for one in left if one.device not in devices),
+        here=tuple(one for together in launched_together(here) for one in together),
+        elsewhere=tuple(one for one in left if one not in over and one.device not in devices),
+        settled=tuple(over),
         num_finished=len(plan.trials) - len(left),
     )
 

@@ -11,7 +11,7 @@ from decodegap.predict.traffic import held_bytes
 from decodegap.record import Record, Trial
 from decodegap.study.folder import Stored
 from decodegap.study.matrix import Planned, StudyPlan
-from decodegap.study.run import Work, launched_together
+from decodegap.study.run import Work, launched_together, settled
 
 # For a trial none like which has run: a start of torch and transformers, weights made or read, what
 # lies around the steps (1.6 to 2.8 s on an H200: listening to the host, verdict, profile), and each
@@ -51,6 +51,9 @@ def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
         devices = Counter(planned.device for planned in work.elsewhere)
         counted = ", ".join(f"{name} {count}" for name, count in devices.items())
         lines.append(f"for devices not here (run the same file there, or --ray): {counted}")
+    if work.settled:
+        trials = _count(len(work.settled), "trial")
+        lines.append(f"not tried again, their cells failed twice alike: {trials}")
     if stored.gone:
         lines.append(f"records deleted since: {len(stored.gone)}; their trials run again")
     if work.here:
@@ -121,10 +124,18 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def doing(work: Sequence[Planned], done: int) -> str:
-    """The trial that comes after so many, for a progress line."""
-    if done >= len(work):
-        return "done"
-    trial = work[done].trial
+def progress(
+    work: Sequence[Planned], before: Sequence[Record], fresh: Sequence[Record]
+) -> tuple[str, int]:
+    """The trial that comes next, and how many there will be in all. A cell that failed twice has no
+    next one."""
+    records = [*before, *fresh]
+    done = {record.trial.identity for record in fresh}
+    waiting = (one.trial for one in work if one.trial.identity not in done)
+    left = [trial for trial in waiting if not settled(trial, records)]
+    if not left:
+        return "done", len(fresh)
+    trial = left[0]
     arm = "" if trial.arm is None else f" {trial.arm.name}"
-    return f"{trial.shape.name}, {trial.runtime}{arm}, context {trial.context}"
+    words = f"{trial.shape.name}, {trial.runtime}{arm}, context {trial.context}"
+    return words, len(fresh) + len(left)
