@@ -223,11 +223,19 @@ BAD_MEASURES = {
     "context past the maximum": (["CONFIG", "-c", "256"], ["at most 255"]),
     "steps past the maximum": (
         ["CONFIG", "-c", "200", "--steps", "100"],
-        ["at most 151", "--steps"],
+        ["at most 135", "--steps"],
     ),
     "more steps than positions": (
         ["CONFIG", "-c", "16", "--steps", "1000"],
         ["--steps"],
+    ),
+    "steps after the timed ones past the maximum": (
+        ["CONFIG", "-c", "221", "-r", "engine"],
+        ["221, 35 steps and 16 for what follows them", "256 positions", "at most 205"],
+    ),
+    "a runtime twice": (
+        ["CONFIG", "-r", "hf-eager", "-r", "hf-eager?sdpa=auto", "--process", "round"],
+        ["'hf-eager' is given twice, once as 'hf-eager?sdpa=auto'", "leave one out"],
     ),
     "no trials": (["CONFIG", "--trials", "0"], ["--trials", "equal to 1"]),
     "no steps": (["CONFIG", "--steps", "0"], ["--steps", "equal to 1"]),
@@ -256,11 +264,11 @@ def test_measure_refuses(program, tmp_path, no_workers, known_bandwidth, argumen
 
 
 def test_the_largest_context_a_refusal_names_is_taken(program, tmp_path, no_workers):
-    """The remedy works: 151 with 5 + 100 steps gets past every check, to the first worker."""
+    """The remedy works: 135 with 5 + 100 steps gets past every check, to the first worker."""
     config = write_config(tmp_path / "mine")
     with pytest.raises(AssertionError, match="a worker was started"):
         program(
-            *("measure", config, "-c", "151", "--steps", "100", "-d", "cpu"),
+            *("measure", config, "-c", "135", "--steps", "100", "-d", "cpu"),
             *("--out", tmp_path / "out"),
         )
 

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from builders import assert_refused, make_record, run_program, write_config
+from decodegap.record import Arm
 from decodegap.record_files import write_record
 
 HIDING = """
@@ -82,3 +83,19 @@ def test_generating_says_what_to_install(core, tmp_path):
     """A package that is missing deep inside a verb is one line too, whichever verb it is."""
     write_config(tmp_path / "mine")
     assert_refused(core("generate", tmp_path / "mine", "hello"), INSTALL)
+
+
+def test_a_report_of_a_comparison_shows_its_arms(core, tmp_path):
+    """Six pairs, whose interval needs scipy; the rest of the folder is read all the same."""
+    for pair in range(6):
+        for name, runtime in (("A", "hf-eager"), ("B", "hf-static")):
+            arm = Arm(comparison="c", name=name, pair=pair, margin=0.05)
+            step = 0.01 + pair * (1e-4 if name == "A" else 0.0)
+            write_record(make_record([step], runtime=runtime, arm=arm), tmp_path)
+    write_record(make_record([0.02], run="other"), tmp_path)
+    ended = core("report", tmp_path)
+    assert ended.code == 0, ended.err
+    assert "10.2 ms" in ended.out  # the median of A's six
+    assert "20.0 ms" in ended.out
+    assert "shown and not compared" in ended.out
+    assert INSTALL in " ".join(ended.out.split())  # a long line is wrapped

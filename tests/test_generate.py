@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decodegap import generate
-from decodegap.errors import UnknownModel
+from decodegap.errors import BadConfig, UnknownModel
 from decodegap.predict.catalogue import catalogue_devices, catalogue_shape
 
 
@@ -21,6 +21,12 @@ def test_text_without_a_stop_string_passes_whole() -> None:
 
 def test_a_stop_string_across_pieces_ends_the_text_before_it() -> None:
     assert stopped(["one EN", "D two"], ["END"]) == "one "
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    plain = {"max_new_tokens": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0}
+    with pytest.raises(BadConfig, match="empty --stop"):
+        generate.Options(**plain, stop=("END", ""))
 
 
 def test_the_earliest_of_several_stop_strings_counts() -> None:

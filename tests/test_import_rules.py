@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "runtime_name": set(),
     "facts": set(),
+    "grouping": set(),
     "predict": {"errors", "units"},
     "engine": {"predict", "errors"},
     "files": {"errors"},
@@ -30,16 +31,14 @@ ALLOWED: dict[str, set[str]] = {
         *("record", "record_files", "files", "predict", "errors", "units", "runtime_name"),
         "__version__",
     },
-    "explain": {"record", "predict", "errors", "units", "runtime_name"},
+    "explain": {"record", "predict", "errors", "units", "runtime_name", "grouping"},
     "doctor": {"measure", "record", "predict", "errors", "units"},
-    "plan": {"explain", "record", "predict", "errors", "units"},
-    "report": {"plan", "explain", "record", "predict", "errors", "units"},
+    "report": {"explain", "record", "predict", "errors", "units", "grouping"},
     "study": {
         *("explain", "measure", "record", "record_files", "files", "predict", "errors", "units"),
     },
     "generate": {"engine", "measure", "explain", "record", "predict", "errors", "units"},
     "tuning": {"engine", "measure", "files", "predict", "errors", "units"},
-    "serve": {"generate", "engine", "measure", "explain", "record", "predict", "errors", "units"},
     "__main__": {"cli"},
 }
 FREE = {"cli"}  # stands above all arrows

@@ -24,11 +24,6 @@ def test_options_have_one_order():
     assert RuntimeName("later", {"b": "2", "a": "1"}).text == "later?a=1&b=2"
 
 
-def test_another_runtime_with_the_same_options():
-    assert split_runtime("hf-eager?sdpa=math").renamed("hf-graph").text == "hf-graph?sdpa=math"
-    assert split_runtime("hf-eager").renamed("hf-graph").text == "hf-graph"
-
-
 def test_it_is_the_registry_s_spelling():
     asked = [
         f"{entry.name}?{option}={value}"

@@ -23,8 +23,13 @@ from builders import (
     tiny,
     write_config,
 )
+from decodegap.measure.runtimes.registry import get_runtime
+from decodegap.measure.trial import needed_bytes
+from decodegap.predict.catalogue import catalogue_shape
+from decodegap.predict.formats import get_format
 from decodegap.record import new_id
 from decodegap.record_files import read_folder, record_paths
+from decodegap.study import matrix
 from decodegap.study.file import BadStudy, parse_study, read_study
 from decodegap.study.folder import StudyFolder, claim, held, read_stored
 from decodegap.study.matrix import plan_study
@@ -196,7 +201,43 @@ REFUSED = {
     "a missing name": (BASE.replace('name = "small"', ""), ["name"]),
     "a value twice": (BASE.replace("[16, 32]", "[16, 16]"), ["contexts has 16 twice"]),
     "a comparison twice": (BASE + AB + AB, ["'cache' twice"]),
+    "a format twice": (BASE.replace('["fp32"]', '["fp32", "fp32"]'), ["formats has 'fp32' twice"]),
+    "a runtime twice": (BASE.replace('"hf-static"', '"hf-eager"'), ["has 'hf-eager' twice; leave"]),
+    "a runtime twice, once with its default": (
+        BASE.replace('"hf-static"', '"hf-eager?sdpa=auto"'),
+        ["runtimes has 'hf-eager' twice, once as 'hf-eager?sdpa=auto'; leave one out"],
+    ),
+    "a device twice, once by another name": (
+        BASE.replace('["cpu"]', '["H200", "cpu", "NVIDIA H200"]'),
+        ["devices has 'H200' twice, once as 'NVIDIA H200'; leave one out"],
+    ),
+    "a model twice, once by its Hugging Face id": (
+        BASE.replace('"qwen2.5-0.5b"', '"HuggingFaceTB/SmolLM2-135M"'),
+        ["models has 'smollm2-135m' twice, once as 'HuggingFaceTB/SmolLM2-135M'"],
+    ),
+    "a context of a comparison twice": (
+        BASE + AB.replace("[16]", "[16, 16]"),
+        ["compare 'cache': contexts has 16 twice"],
+    ),
+    "a device of a comparison twice": (
+        BASE + AB + 'devices = ["h200", "NVIDIA H200"]',
+        ["compare 'cache': devices has 'h200' twice, once as 'NVIDIA H200'"],
+    ),
+    "a model of a comparison twice": (
+        BASE + AB.replace('["smollm2-135m"]', '["smollm2-135m", "SmolLM2-135M"]'),
+        ["compare 'cache': models has 'smollm2-135m' twice, once as 'SmolLM2-135M'"],
+    ),
     "no trials": (BASE.replace("num_trials = 3", "num_trials = 0"), ["at least 1"]),
+    "no end of trials": (BASE.replace("num_trials = 3", "num_trials = 10001"), ["at most 10000"]),
+    "no end of time": (BASE + "timeout_seconds = inf\n", ["timeout_seconds inf", "at most 604800"]),
+    "no number of time": (BASE + "timeout_seconds = nan\n", ["timeout_seconds nan"]),
+    "a seed below zero": (BASE + "seed = -1\n", ["seed -1", "at least 0"]),
+    "a seed no generator takes": (BASE + f"seed = {2**63}\n", [str(2**63)]),
+    "a name that leads elsewhere": (
+        BASE.replace('"small"', '"../small"'),
+        ["'../small'", "letters"],
+    ),
+    "a name that is none": (BASE.replace('"small"', '""'), ["names the folder"]),
     "no pairs": (BASE + AB.replace("num_pairs = 2", "num_pairs = 0"), ["at least 1"]),
     "an unknown model": (BASE.replace("qwen2.5-0.5b", "qwen2.5-0.6b"), ["'qwen2.5-0.6b'"]),
     "an unknown device": (BASE.replace('["cpu"]', '["h300"]'), ["'h300'", "h100"]),
@@ -243,6 +284,54 @@ def test_what_a_file_may_not_say_is_one_clear_error(text, words):
         assert word in message
 
 
+def test_an_exclusion_may_be_of_a_comparison_alone():
+    """A study without a matrix; of the two contexts of its comparison one is left out."""
+    text = BASE.replace('["hf-eager", "hf-static"]', "[]") + AB.replace(
+        "contexts = [16]", "contexts = [16, 32]"
+    )
+    plan = plan_of(text + '[[exclude]]\ncontext = 32\nreason = "no"\n')
+    assert {planned.trial.context for planned in plan.trials} == {16}
+    with pytest.raises(BadStudy, match="no cell is like that"):
+        plan_of(text + '[[exclude]]\ncontext = 64\nreason = "no"\n')
+
+
+def test_a_mark_in_front_of_a_file_is_no_part_of_it(tmp_path):
+    path = tmp_path / "marked.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + BASE.encode())
+    assert read_study(path).sha256 == parse_study(BASE, "").sha256
+
+
+def test_a_folder_by_two_paths_is_one_model(tmp_path):
+    write_config(tmp_path / "mine")
+    paths = f'"{tmp_path}/mine/config.json", "{tmp_path}/mine/../mine/config.json"'
+    text = BASE.replace('"smollm2-135m", "qwen2.5-0.5b"', paths)
+    with pytest.raises(BadStudy, match=r"models has '.*' twice, once as '.*/mine/\.\./mine"):
+        plan_of(text)
+
+
+def test_a_context_whose_last_steps_find_no_position_is_refused():
+    """8192 positions, 3 steps, and what follows them: 16 steps on a CPU, 56 on a GPU."""
+    assert plan_of(BASE.replace("[16, 32]", "[8173]"))
+    with pytest.raises(BadStudy, match="at most 8173"):
+        plan_of(BASE.replace("[16, 32]", "[8174]"))
+    with pytest.raises(BadStudy, match="at most 8133"):
+        plan_of(BASE.replace("[16, 32]", "[8173]").replace('["cpu"]', '["l4"]'))
+
+
+def test_a_model_is_looked_up_once_however_many_its_cells_are(monkeypatch):
+    asked, proven = [], []
+    find, prove = matrix.resolve_model, matrix.choose_weights
+    monkeypatch.setattr(matrix, "resolve_model", lambda name: asked.append(name) or find(name))
+    monkeypatch.setattr(
+        matrix,
+        "choose_weights",
+        lambda source, wanted: proven.append(source.shape.name) or prove(source, wanted),
+    )
+    plan = plan_study(read_study(STUDIES / "reference.toml"), "cpu")
+    assert len(plan.trials) == 48 * 3 + 20 + 20 + 40
+    assert asked == proven == ["qwen2.5-7b", "mistral-7b-v0.3", "llama-3.1-8b"]
+
+
 # Running: a folder, a lock, a resumption
 
 
@@ -282,7 +371,7 @@ def ran(monkeypatch):
             return msgspec.structs.replace(failed, trial=trial, id=new_id())
         return make_record([0.01, 0.011], trial=trial, minute=next(started))
 
-    monkeypatch.setattr("decodegap.study.run.run_together", one_by_one(run_one))
+    monkeypatch.setattr("decodegap.measure.session.run_process", one_by_one(run_one))
     return ran
 
 
@@ -397,6 +486,111 @@ def test_a_kill_between_a_record_and_its_line_does_not_repeat_the_trial(study, f
     ran.stop_after = None
     assert study().code == 0
     assert len(ran) == 28
+
+
+def test_a_copied_record_is_refused(study, folder, ran):
+    """As another trial it would narrow the spread of its cell."""
+    study()
+    path = record_paths(folder)[3]
+    copy = folder / "copy.json"
+    copy.write_bytes(path.read_bytes())
+    assert_refused(study(), "is a copy of", "move one out")
+    assert len(ran) == 28
+
+
+def test_a_line_that_was_cut_short_takes_no_other_in(study, folder, ran):
+    """The record of the cut line is listed anew, on a line of its own: edited, it is refused."""
+    study()
+    lines = folder / "finished.jsonl"
+    lines.write_bytes(lines.read_bytes()[:-20])
+    assert study().code == 0
+    assert len(lines.read_text().splitlines()) == 29
+    last = max(record_paths(folder), key=lambda path: path.stat().st_mtime_ns)
+    listed = lines.read_text().splitlines()[-1]
+    (path,) = [path for path in record_paths(folder) if path.name in listed]
+    path.write_text(path.read_text().replace("0.011", "0.001"))
+    assert_refused(study(), "was changed after it was written")
+    assert len(ran) == 28
+    assert last
+
+
+@pytest.mark.parametrize(
+    "touch, words",
+    [
+        (lambda folder: (folder / "finished.jsonl").write_bytes(b"\xff\xfe\n"), ["finished.jsonl"]),
+        (lambda folder: (folder / "study.toml").write_bytes(b"\xff\xfe\n"), ["study.toml"]),
+        (lambda folder: swap_for_folder(folder / "finished.jsonl"), ["finished.jsonl"]),
+        (lambda folder: swap_for_folder(folder / "study.toml"), ["study.toml"]),
+        (lambda folder: swap_for_folder(folder / ".lock"), [".lock"]),
+        (lambda folder: swap_for_folder(record_paths(folder)[0]), [".json"]),
+    ],
+    ids=["bytes", "a study of bytes", "a folder", "a study that is one", "a lock", "a record"],
+)
+def test_a_damaged_folder_is_one_clear_error(study, folder, ran, touch, words):
+    study()
+    touch(folder)
+    assert_refused(study(), "cannot", *words)
+    assert len(ran) == 28
+
+
+def swap_for_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("verb", [(), ("--dry-run",)], ids=["run", "dry run"])
+def test_a_dry_run_refuses_what_a_run_would(study, file, folder, ran, verb):
+    study()
+    path = record_paths(folder)[3]
+    kept = path.read_text()
+    path.write_text(kept.replace("0.011", "0.001"))
+    assert_refused(study(*verb), path.name, "was changed after it was written")
+    path.write_text(kept)
+    file.write_text(file.read_text().replace("1.20", "1.5"))
+    assert_refused(study(*verb), "belongs to study small")
+    (folder / "study.toml").unlink()
+    assert_refused(study(*verb), "records of no study")
+
+
+def test_a_dry_run_tells_a_deleted_record_and_leaves_the_folder_as_it_is(study, folder, ran):
+    study()
+    record_paths(folder)[3].unlink()
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    ended = study("--dry-run")
+    assert "records deleted since: 1; their trials run again" in ended.out
+    document = study("--dry-run", "--json").json
+    assert (document["trials"], document["finished"], document["here"]) == (28, 27, 1)
+    assert document["records_gone"] == 1
+    assert document["about_s"] > 0
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_model_that_changed_under_a_study_is_refused_before_anything_runs(
+    program, tmp_path, folder, ran, known_bandwidth
+):
+    config = write_config(tmp_path / "mine")
+    file = tmp_path / "own.toml"
+    models = BASE.replace('"smollm2-135m", "qwen2.5-0.5b"', f'"{config}"')
+    file.write_text(models)
+    assert program("study", file, "--out", folder).code == 0
+    num_ran = len(ran)
+    write_config(tmp_path / "mine", tiny(num_hidden_layers=3, rms_norm_eps=1e-6))
+    for verb in ((), ("--dry-run",)):
+        ended = program("study", file, "--out", folder, *verb)
+        assert_refused(ended, "has changed (num_hidden_layers, rms_norm_eps) since record")
+    assert len(ran) == num_ran
+    write_config(tmp_path / "mine")
+    assert program("study", file, "--out", folder).code == 0
+    assert len(ran) == num_ran
+
+
+def test_a_study_through_a_pipe_is_read_once(program, file, folder, ran, known_bandwidth):
+    reading, writing = os.pipe()
+    os.write(writing, file.read_bytes())
+    os.close(writing)
+    assert program("study", f"/dev/fd/{reading}", "--out", folder).code == 0
+    os.close(reading)
+    assert (folder / "study.toml").read_text() == file.read_text()
 
 
 def test_a_deleted_record_is_told_and_measured_again(study, file, folder, ran):
@@ -521,6 +715,40 @@ def test_a_model_that_does_not_fit_is_a_cell_without_a_process(study, ran, folde
     records, _ = read_folder(folder)
     assert {record.outcome for record in records} == {"oom"}
     assert all(record.reason.startswith("not started: ") for record in records)
+
+
+def test_a_runtime_that_holds_more_than_fits_is_a_cell_without_a_process(
+    study, file, folder, known_bandwidth, monkeypatch
+):
+    """Room for the larger model, and with the engine, which stacks, for the smaller alone."""
+    text = BASE.replace('"hf-static"', '"engine"').replace("[16, 32]", "[16]")
+    file.write_text(text)
+    sizes = {
+        name: [
+            needed_bytes(catalogue_shape(name), 16, get_format("fp32"), get_runtime(runtime))
+            for runtime in ("hf-eager", "engine")
+        ]
+        for name in SMALL
+    }
+    small, large = (sizes[name] for name in SMALL)
+    assert small[1] < large[0] < large[1]
+    monkeypatch.setattr("decodegap.measure.trial.free_memory_bytes", lambda device: large[1] - 1)
+    monkeypatch.setattr(
+        "decodegap.measure.session.run_process",
+        one_by_one(lambda trial: make_record([0.01], trial=trial)),
+    )
+    assert study().code == 0
+    records, _ = read_folder(folder)
+    ended = Counter((r.trial.shape.name, r.trial.runtime, r.outcome) for r in records)
+    assert ended == {
+        ("smollm2-135m", "hf-eager", "ok"): 3,
+        ("smollm2-135m", "engine", "ok"): 3,
+        ("qwen2.5-0.5b", "hf-eager", "ok"): 3,
+        ("qwen2.5-0.5b", "engine", "oom"): 2,  # and the third is settled
+    }
+    reasons = {record.reason for record in records if record.outcome == "oom"}
+    assert len(reasons) == 1
+    assert reasons.pop().startswith("not started: qwen2.5-0.5b at context 16 in engine")
 
 
 def test_report_reads_what_a_study_wrote(study, folder, ran, program):

@@ -63,9 +63,6 @@ def test_bandwidth_and_rate():
         ("68e9", 68e9),
         ("204.8 GB/s", 204.8e9),
         ("500 MB/s", 5e8),
-        ("10kB/s", 1e4),
-        ("100 B/s", 100.0),
-        ("1000", 1000.0),
     ],
 )
 def test_a_bandwidth_as_people_write_it(text, value):
@@ -73,7 +70,21 @@ def test_a_bandwidth_as_people_write_it(text, value):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "fast", "68 Gb/s", "68 GiB/s", "-3 GB/s", "0", "1e20", "1.2.3", "nan"]
+    "text",
+    [
+        "",
+        "fast",
+        "68",
+        "68 B/s",
+        "999 kB/s",
+        "68 Gb/s",
+        "68 GiB/s",
+        "-3 GB/s",
+        "0",
+        "1e20",
+        "1.2.3",
+        "nan",
+    ],
 )
 def test_what_is_no_bandwidth_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match="write it like 68GB/s"):

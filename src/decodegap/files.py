@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -18,11 +19,12 @@ def prepare_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"decodegap")
-        probe.unlink()
     except OSError as error:
         raise OutputFolder(
             f"cannot write to {folder} ({error.strerror or error}); give another with --out"
         ) from None
+    finally:
+        _remove(probe)
     return folder
 
 
@@ -60,8 +62,14 @@ def _write_whole(data: bytes, path: Path, put: Callable[[Path, Path], None], rem
     except OSError as error:
         raise _cannot_write(path, error, remedy) from None
     finally:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
     return path
+
+
+def _remove(path: Path) -> None:
+    """Tidy up, whatever stood in the way of writing; that is told by its own error."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _cannot_write(path: Path, error: OSError, remedy: str) -> OutputFolder:

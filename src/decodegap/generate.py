@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from decodegap.errors import BadCheckpoint, UnknownModel, first_line
+from decodegap.errors import BadCheckpoint, BadConfig, UnknownModel, first_line
 from decodegap.predict.device import Device
 from decodegap.predict.floor import step_floor
 from decodegap.predict.formats import get_format
@@ -30,7 +30,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float
     seed: int
     stop: tuple[str, ...] = ()
-    chat: bool = False
+
+    def __post_init__(self) -> None:
+        if "" in self.stop:
+            raise BadConfig("an empty --stop would end every answer at once; leave it out")
 
 
 class Speed(msgspec.Struct, frozen=True, kw_only=True):

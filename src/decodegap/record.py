@@ -22,6 +22,11 @@ from decodegap.predict.model import ModelShape
 
 SCHEMA_VERSION = 4
 
+# The longest a trial may be given: what clocks and timers of all systems take.
+MOST_SECONDS = 7 * 24 * 3600.0
+# The most trials of a cell, or pairs: all are planned before the first, and more are a slip.
+MOST_TRIALS = 10_000
+
 Outcome = Literal["ok", "wrong", "impossible", "oom", "timeout", "crash", "unavailable"]
 Weights = Literal["synthetic", "checkpoint"]
 
@@ -128,6 +133,10 @@ class Measurement(_Part, frozen=True, kw_only=True):
 
     timings: by timer name (`timers.py`); `wall` is the headline, `warmup` its discarded start.
     probes: by intervention name (`interventions.py`): seconds of the step so changed.
+    prepare_seconds: making the runtime on the loaded weights: buffers, stacking, compiling,
+        capturing a graph.
+    prefill_seconds: the prompt through it; in the first `hf-graph` records, those of 30 November
+        2026, the capture too.
     held_bytes: sizes of the tensors the runtime really holds: `parameters`, `kv_cache`.
     """
 

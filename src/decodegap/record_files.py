@@ -56,9 +56,17 @@ def read_record(path: Path) -> Record:
             "decodegap reads; upgrade decodegap"
         )
     try:
-        return msgspec.json.decode(data, type=Record)
+        record = msgspec.json.decode(data, type=Record)
     except msgspec.ValidationError as error:
         raise BadRecord(f"{path} is not a valid record ({error}); remove it") from None
+    if record.outcome == "ok" and not _times_are_positive(record):
+        raise BadRecord(f"{path} has steps that took no time; it was edited: remove it")
+    return record
+
+
+def _times_are_positive(record: Record) -> bool:
+    measured = record.measurement
+    return measured is not None and all(s > 0 for s in measured.timings.get("wall", [0.0]))
 
 
 def record_paths(folder: Path) -> list[Path]:
@@ -75,23 +83,37 @@ def record_paths(folder: Path) -> list[Path]:
 
 
 def read_folder(folder: Path) -> tuple[list[Record], list[BadRecord]]:
-    """Every record below `folder`, and an error for each file that is none; bandwidth probes that
-    lie beside them are passed over.
+    """Every record below `folder`, and an error for each file that is none, or a copy of another:
+    a trial counts once. Bandwidth probes that lie beside them are passed over.
 
     Raises:
         BadRecord: no such folder, or no record in it.
     """
-    records, unreadable = [], []
+    records: list[Record] = []
+    unreadable: list[BadRecord] = []
+    first: dict[str, Path] = {}
     for path in record_paths(folder):
         try:
-            records.append(read_record(path))
+            record = read_record(path)
         except BadRecord as error:
             unreadable.append(error)
+            continue
+        if record.id in first:
+            copied = f"{path} is a copy of {first[record.id]}, which alone counts; remove one"
+            unreadable.append(BadRecord(copied))
+            continue
+        first[record.id] = path
+        records.append(record)
     if not records and not unreadable:
         raise BadRecord(f"no records in {folder}; `decodegap measure --out {folder}` writes some")
     records.sort(key=lambda record: record.started_at)
     return records, unreadable
 
 
+# Of the 255 bytes that a file's name may have, half are for the time, the context and the id.
+_SLUG_LENGTH = 60
+
+
 def _slug(text: str) -> str:
-    return "".join(char if char.isalnum() or char in ".-_" else "_" for char in text)
+    plain = (char if (char.isascii() and char.isalnum()) or char in ".-_" else "_" for char in text)
+    return "".join(plain)[:_SLUG_LENGTH]

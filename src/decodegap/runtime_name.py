@@ -19,10 +19,6 @@ class RuntimeName(msgspec.Struct, frozen=True):
         given = "&".join(f"{key}={value}" for key, value in sorted(self.options.items()))
         return f"{self.name}?{given}" if given else self.name
 
-    def renamed(self, name: str) -> "RuntimeName":
-        """Another runtime with the same options."""
-        return RuntimeName(name, self.options)
-
 
 def split_runtime(text: str) -> RuntimeName:
     """Take a runtime's text apart, whatever it names."""

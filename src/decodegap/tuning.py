@@ -9,11 +9,12 @@ from time import monotonic
 
 import msgspec
 
-from decodegap.errors import Unavailable
+from decodegap.errors import BadContext, Unavailable
 from decodegap.files import write_over
 from decodegap.measure.environment import package_versions
 from decodegap.measure.machine import gpu_of
 from decodegap.predict.model import ModelShape
+from decodegap.predict.traffic import check_context
 from decodegap.units import format_seconds
 
 
@@ -22,6 +23,30 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
 
     words: str
     rows: str
+
+
+_CONTEXTS = (2048, 16384)
+# Of the cache behind a context: for the replays that are timed there, and as long as it usually is.
+_LEAST_SPARE, _SPARE = 64, 512
+
+
+def contexts_for(shape: ModelShape, asked: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The contexts asked for; with none, a short and a long one, as far as the model has them.
+
+    Raises:
+        BadContext: one leaves no room for the steps that are timed.
+    """
+    most = shape.max_context - _LEAST_SPARE
+    if not asked:
+        return tuple(context for context in _CONTEXTS if context <= most) or (max(1, most),)
+    for context in asked:
+        check_context(shape, context)
+        if context > most:
+            raise BadContext(
+                f"context {context} leaves no room for the steps timed there in the "
+                f"{shape.max_context} positions of {shape.name}; at most {most}"
+            )
+    return asked
 
 
 def require_gpu(torch_device: str) -> None:
@@ -33,7 +58,8 @@ def require_gpu(torch_device: str) -> None:
 def tune_model(
     shape: ModelShape, contexts: tuple[int, ...], torch_device: str, seconds: float
 ) -> Tuned:
-    """Search for `seconds`, on synthetic weights, by the mean step over `contexts`.
+    """Search for `seconds`, on synthetic weights, by the mean step over `contexts`, which are those
+    of `contexts_for`.
 
     Raises:
         BadConfig, BadContext: the engine cannot decode this model or so long a context.
@@ -46,7 +72,7 @@ def tune_model(
 
     device = torch.device(torch_device)
     with torch.cuda.device(device):
-        bench = Bench.synthetic(shape, min(shape.max_context, max(contexts) + 512), device)
+        bench = Bench.synthetic(shape, min(shape.max_context, max(contexts) + _SPARE), device)
         before = bench.settings()
         after, trials = tune(bench, before, contexts, monotonic() + seconds)
         steps = [

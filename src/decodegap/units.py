@@ -32,17 +32,19 @@ def format_bandwidth(bytes_per_second: float) -> str:
 _BANDWIDTH = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*(?:([kMGT]?)B/s)?\s*")
 _SCALES = {None: 1.0, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
+_LEAST_BANDWIDTH = 1e6
+
 
 def parse_bandwidth(text: str) -> float:
     """Bytes per second from `68 GB/s`, `4.8TB/s` or `68e9`.
 
     Raises:
-        ValueError: it is none, or no more than a byte per second.
+        ValueError: it is none, or less than a megabyte per second: the unit was forgotten.
     """
     match = _BANDWIDTH.fullmatch(text)
     value = float(match[1]) * _SCALES[match[2]] if match else 0.0
-    if not 1 < value < 1e15:
-        raise ValueError(f"{text!r} is no bandwidth; write it like 68GB/s or 68e9")
+    if not _LEAST_BANDWIDTH <= value < 1e15:
+        raise ValueError(f"{text!r} is no bandwidth of a memory; write it like 68GB/s or 68e9")
     return value
 
 

@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,6 +71,43 @@ def test_a_full_cache_takes_no_step(engine: Engine) -> None:
 def test_place_stays_inside_the_cache(engine: Engine) -> None:
     with pytest.raises(BadContext, match="outside the cache"):
         engine.place(token=1, position=40)
+
+
+class FakeGpus:
+    """Two GPUs, of which 0 is current and idle and 1 has done its work when asked a second time."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.asked: list[int] = []
+
+    @contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        before, self.current = self.current, device.index
+        yield
+        self.current = before
+
+    def event(self) -> SimpleNamespace:
+        made = SimpleNamespace()
+        made.record = lambda: setattr(made, "of", self.current)
+        made.query = lambda: self._is_done(made.of)
+        return made
+
+    def _is_done(self, index: int) -> bool:
+        self.asked.append(index)
+        return index == 0 or self.asked.count(1) > 1
+
+
+def test_an_engine_waits_for_its_own_gpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = FakeGpus()
+    monkeypatch.setattr(torch.cuda, "device", gpus.device)
+    monkeypatch.setattr(torch.cuda, "Event", gpus.event)
+    engine.device = torch.device("cuda", 1)
+    engine.wait()
+    assert gpus.asked == [1, 1]
+
+
+def test_an_engine_knows_its_device_by_what_it_holds(engine: Engine) -> None:
+    assert engine.device == engine.buffers["token"].device == torch.device("cpu")
 
 
 def test_an_unknown_dtype_names_the_known() -> None:

@@ -166,3 +166,27 @@ def test_a_step_can_be_launched_without_an_op() -> None:
     )
     step.run(without=frozenset({"head"}))
     assert int(buffers["position"]) == 3
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA GPU")
+def test_an_engine_lives_on_another_gpu_than_the_current_one() -> None:
+    """Captured, filled, replayed and waited for there; the current one stays what it was."""
+    here = Engine.synthetic(_long_shape("qwen2"), device="cuda:0", dtype="fp32", seed=4)
+    weights = {name: tensor.to("cuda:1") for name, tensor in here.weights.items()}
+    there = Engine(here.program, weights, device=torch.device("cuda", 1), dtype=torch.float32)
+    prompt = [1, 2, 3, 4]
+    with torch.cuda.device(0):
+        expected = list(here.generate(prompt, max_new_tokens=32))
+        assert list(there.generate(prompt, max_new_tokens=32)) == expected
+        there.prefill(prompt)
+        for _ in range(200):
+            there.step()
+        there.wait()
+        assert torch.cuda.current_stream(1).query()  # nothing is left to do
+        there.step_without("attend")()
+        assert torch.cuda.current_device() == 0
+
+
+def test_a_device_without_a_number_is_the_current_one_for_good() -> None:
+    engine = Engine.synthetic(shape_of("llama2"), device="cuda")
+    assert engine.device == _device()

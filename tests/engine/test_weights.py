@@ -9,13 +9,23 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
-from engine_families import shape_of, transformers_model  # noqa: E402
+from engine_families import FAMILIES, shape_of, transformers_model  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from decodegap.engine import Engine  # noqa: E402
+from decodegap.engine import engine as engine_module  # noqa: E402
+from decodegap.engine.buffers import buffer_bytes  # noqa: E402
 from decodegap.engine.program import build_program  # noqa: E402
-from decodegap.engine.weights import checkpoint_weights, state_weights  # noqa: E402
-from decodegap.errors import BadCheckpoint, UnknownModel  # noqa: E402
+from decodegap.engine.weights import (  # noqa: E402
+    checkpoint_weights,
+    new_bytes,
+    state_weights,
+    weight_bytes,
+)
+from decodegap.errors import BadCheckpoint, DoesNotFit, UnknownModel  # noqa: E402
+from decodegap.measure.runtimes.registry import get_runtime  # noqa: E402
+from decodegap.measure.trial import stacked_bytes  # noqa: E402
+from decodegap.predict.formats import get_format  # noqa: E402
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
@@ -63,6 +73,48 @@ def test_what_is_not_stacked_is_shared() -> None:
     shared = state["model.layers.0.mlp.down_proj.weight"]
     assert weights["layer.0.down_residual.weight"].data_ptr() == shared.data_ptr()
     assert weights["embed.table"].data_ptr() == state["model.embed_tokens.weight"].data_ptr()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_new_beside_a_state_is_known_before_it_is_allocated(family: str) -> None:
+    """And known to whoever plans a trial from the shape alone."""
+    program, state = build_program(shape_of(family)), transformers_model(family).state_dict()
+    given = {tensor.data_ptr() for tensor in state.values()}
+    weights = state_weights(program, state, FP32, CPU)
+    allocated = sum(t.nbytes for t in weights.values() if t.data_ptr() not in given)
+    assert 0 < allocated < weight_bytes(program, FP32)
+    assert new_bytes(program, state, FP32, CPU) == allocated
+    planned = stacked_bytes(shape_of(family), get_format("fp32"), get_runtime("engine"))
+    assert planned == allocated
+
+
+def test_what_must_be_converted_or_moved_is_new_too() -> None:
+    program, state = build_program(shape_of("llama2")), transformers_model("llama2").state_dict()
+    bf16, other = torch.bfloat16, torch.device("meta")
+    assert new_bytes(program, state, bf16, CPU) == weight_bytes(program, bf16)
+    assert new_bytes(program, state, FP32, other) == weight_bytes(program, FP32)
+
+
+@pytest.mark.parametrize("spare, fits", [(0, True), (-1, False)])
+def test_a_state_s_own_tensors_need_no_room_again(
+    monkeypatch: pytest.MonkeyPatch, spare: int, fits: bool
+) -> None:
+    """What is free beside the model must hold what is stacked and the buffers, and no more."""
+    shape, state = shape_of("qwen2"), transformers_model("qwen2").state_dict()
+    program = build_program(shape, 32)
+    needed = new_bytes(program, state, FP32, CPU) + sum(buffer_bytes(program, FP32).values())
+    free = needed + spare
+
+    def check(num_bytes: int, device: torch.device) -> None:
+        if num_bytes > free:
+            raise DoesNotFit(f"{num_bytes} of {free}")
+
+    monkeypatch.setattr(engine_module, "check_fits", check)
+    if fits:
+        assert Engine.from_state(shape, state, max_context=32, device="cpu", dtype="fp32")
+        return
+    with pytest.raises(DoesNotFit):
+        Engine.from_state(shape, state, max_context=32, device="cpu", dtype="fp32")
 
 
 def test_a_missing_shard_is_named(sharded: Path) -> None:

@@ -434,7 +434,8 @@ def test_an_op_costs_what_replays_gain_without_it():
     """A step of 10 ms, 9 ms back to back, 2 ms of them the attention's: those of its bytes come
     off, and the wait is what the replays leave."""
     probes = {"replay_without_nothing": [0.009], "replay_without_attend": [0.007]}
-    record = make_gpu_record([0.010], probes=probes, timings={"back_to_back": [0.009]})
+    timings = {"back_to_back": [0.009]}
+    record = make_gpu_record([0.010], runtime="engine", probes=probes, timings=timings)
     summary = summary_of(record)
     parts = parts_of(account_for(summary, {}))
     kv_seconds = summary.traffic.bytes_by_op()["attend"] / 4.5e12
@@ -443,9 +444,40 @@ def test_an_op_costs_what_replays_gain_without_it():
 
 
 def test_waited_for_ops_without_a_whole_step_are_said_to_read_low():
-    record = make_gpu_record([0.010], probes={"without_attend": [0.009]})
+    record = make_gpu_record([0.010], runtime="engine", probes={"without_attend": [0.009]})
     account = account_for(summary_of(record), {})
     assert "read too low" in account.notes[0]
+
+
+def test_an_engine_without_probes_is_not_split_against_what_it_does_not_run():
+    kernels = {"gemm": 1e-3, "flash_fwd": 1e-3}
+    record = profiled("engine", 3.5e-3, kernels, 3.4e-3, 3.45e-3)
+    account = accounts(record, STATIC, GRAPH)["engine"]
+    assert list(parts_of(account)) == [FLOOR]
+    assert account.residual_name == "not split"
+    assert_advises("measure it without --no-probes", account)
+
+
+def test_options_that_transformers_arms_do_not_have_are_not_asked_of_them():
+    kernels = {"SinglePrefillWithKVCacheKernel_attention": 2e-3, "gemm": WEIGHTS + 5e-3}
+    record = profiled("flashinfer?tensor_cores=on", STATIC_STEP, kernels, BUSY_STATIC)
+    assert_advises(
+        "run hf-static and hf-graph beside it to", accounts(record)["flashinfer?tensor_cores=on"]
+    )
+    beside = accounts(record, STATIC, GRAPH)["flashinfer?tensor_cores=on"]
+    assert parts_of(beside)[LAUNCH] == pytest.approx(LAUNCHES)
+
+
+@pytest.mark.parametrize(
+    "probes, name",
+    [
+        ({}, "linears, attention, host work, cache copies, norms, elementwise"),
+        ({"linears": [0.004]}, "attention, host work, cache copies, norms, elementwise"),
+    ],
+)
+def test_a_cpu_residual_names_what_was_not_told_apart(probes, name):
+    account = account_for(summary_of(make_record([0.01], probes=probes)), {})
+    assert account.residual_name == name
 
 
 # The records that ship

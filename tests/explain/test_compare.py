@@ -17,9 +17,9 @@ from decodegap.explain.compare import (
     verdict_of,
 )
 from decodegap.explain.interval import LEAST_PAIRS, raised_level, ratio_interval
-from decodegap.explain.prediction import parse_prediction, registered_hash
+from decodegap.explain.prediction import about_words, parse_prediction, registered_hash
 from decodegap.explain.summary import UnlikeRecords
-from decodegap.record import Arm
+from decodegap.record import Arm, Placement
 
 RUNTIMES = {"A": "hf-eager", "B": "hf-static"}
 
@@ -138,6 +138,42 @@ def test_more_pairs_are_asked_for_when_the_interval_is_wide():
     assert pairs_needed(wide) > 40
 
 
+@pytest.mark.parametrize(
+    "ratio, low, high, num_pairs",
+    [
+        # 0.035 to the farther end, and 0.025 of room to 1 and to 1.05: 10 × 1.96.
+        (1.025, 0.990, 1.060, 20),
+        # A difference twice the margin: 0.12 to the farther end, 0.10 off 1.
+        (1.10, 0.98, 1.22, 15),
+        # Equal arms: 0.10 to the farther end, 1 ÷ 1.05 below and 1.05 above: 0.0476 of room.
+        (1.00, 0.90, 1.10, 45),
+        # A hair from telling: one more at least.
+        (1.03, 0.9999, 1.0501, 11),
+    ],
+)
+def test_pairs_that_would_tell_are_more_than_those_that_did_not(ratio, low, high, num_pairs):
+    result = compare(study([0.01 * ratio] * 10, [0.01] * 10))
+    interval = msgspec.structs.replace(result.interval, low=low, high=high)
+    assert pairs_needed(msgspec.structs.replace(result, interval=interval)) == num_pairs
+
+
+def on_node(record, name):
+    return msgspec.structs.replace(record, placement=Placement(node=name, retried=False))
+
+
+def test_pairs_that_two_nodes_ran_are_left_out_and_told():
+    records = study(noisy(0.03, 10), noisy(0.01, 10))
+    split = [
+        on_node(one, "far" if one.trial.arm.name == "B" and one.trial.arm.pair < 3 else "near")
+        for one in records
+    ]
+    result = compare(split)
+    assert (len(result.ratios), result.num_split, result.failures) == (7, 3, ())
+    alone = [on_node(one, one.trial.arm.name) for one in records]
+    with pytest.raises(NoComparison, match="two nodes ran each of 10 pairs"):
+        compare(alone)
+
+
 def test_a_failed_trial_drops_its_pair_and_is_told():
     records = study(noisy(0.03, 8), noisy(0.01, 8))
     failed = failed_record("oom", "no memory", runtime="hf-static", arm=arm("B", 3))
@@ -186,12 +222,45 @@ def test_kernels_are_compared_pair_by_pair():
 
 def test_a_prediction_travels_with_the_records():
     claim = parse_prediction("ratio > 2")
-    said = {"prediction": claim.text, "prediction_sha256": registered_hash(claim, "this")}
+    a, b = (record(name, 0, 1.0).trial for name in "AB")
+    sha256 = registered_hash(claim, about_words(a, b))
+    said = {"prediction": claim.text, "prediction_sha256": sha256}
     result = compare(study(noisy(0.03, 10), noisy(0.01, 10, seed=1), **said))
     assert (result.prediction.text, result.prediction.outcome) == ("ratio > 2", "confirmed")
     assert result.prediction.sha256 == said["prediction_sha256"]
     few = compare(study([0.03], [0.01], **said))
     assert few.prediction.outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prediction": "ratio > 1"},
+        {"prediction_sha256": "0" * 64},
+        {"prediction": "ratio > 1e-5"},
+    ],
+    ids=["another claim", "another hash", "no claim at all"],
+)
+@pytest.mark.parametrize("in_all", [True, False], ids=["in all records", "in one"])
+def test_a_claim_that_was_not_registered_so_is_altered(changes, in_all):
+    claim = parse_prediction("ratio > 2")
+    a, b = (record(name, 0, 1.0).trial for name in "AB")
+    said = {
+        "prediction": claim.text,
+        "prediction_sha256": registered_hash(claim, about_words(a, b)),
+    }
+    records = study(noisy(0.03, 10), noisy(0.01, 10, seed=1), **said)
+    edited = [
+        msgspec.structs.replace(
+            one,
+            trial=msgspec.structs.replace(
+                one.trial, arm=msgspec.structs.replace(one.trial.arm, **changes)
+            ),
+        )
+        for one in (records if in_all else records[3:4])
+    ]
+    result = compare(edited if in_all else [*records[:3], *edited, *records[4:]])
+    assert result.prediction.outcome == "altered"
 
 
 def test_one_run_may_hold_several_comparisons_and_trials_of_none():

@@ -19,8 +19,8 @@ from decodegap.explain.curve import CurvePoint, curves_of, fit_slope, pooled, ti
 from decodegap.explain.result import Result, read_result
 from decodegap.explain.runs import read_runs
 
-# The tiny model keeps 2 layers × 2 × 32 numbers × 2 bytes a position.
-BYTES_A_TOKEN = 256
+# The tiny model keeps 2 layers × 2 × 32 numbers × 4 bytes (fp32) a position.
+BYTES_A_TOKEN = 512
 BANDWIDTH = 1e9
 NEED = 16 * BYTES_A_TOKEN / BANDWIDTH  # seconds for 16 tokens more
 
@@ -177,7 +177,7 @@ def test_like_cells_of_two_runs_make_one_curve_after_them():
             *records("engine", 16, 0.010, 0.010, run="a"),
             *records("engine", 32, 0.010 + 2 * NEED, 0.010 + 2 * NEED, run="b"),
         ]
-    )
+    ).read
     assert [len(run.cells) for run in runs] == [1, 1, 0]
     assert [len(run.curves) for run in runs] == [0, 0, 1]
     (curve,) = runs[-1].curves
@@ -186,7 +186,7 @@ def test_like_cells_of_two_runs_make_one_curve_after_them():
 
 
 def test_a_curve_within_one_run_is_not_told_twice():
-    (run,) = read_runs([*records("engine", 16, 0.010), *records("engine", 32, 0.011)])
+    (run,) = read_runs([*records("engine", 16, 0.010), *records("engine", 32, 0.011)]).read
     assert isinstance(run, Result)
     assert len(run.curves) == 1
 
@@ -213,8 +213,25 @@ def test_runs_on_unlike_machines_are_not_joined():
             *records("engine", 16, 0.010, run="a"),
             *records("engine", 32, 0.011, run="b", environment=other),
         ]
-    )
+    ).read
     assert len(runs) == 2
+
+
+def test_a_run_that_cannot_be_read_is_told_and_hides_no_other():
+    other = make_environment(**GPU_ENVIRONMENT | {"driver": "581.0"})
+    found = read_runs(
+        [
+            *records("engine", 16, 0.010, run="a"),
+            *records("engine", 16, 0.010, run="b"),
+            *records("engine", 16, 0.011, run="b", environment=other),
+            *records("engine", 16, 0.011, run="c", format="nope"),
+        ]
+    )
+    assert [run.cells[0].summary.records[0].trial.run for run in found.read] == ["a"]
+    differ, unknown = map(str, found.errors)
+    assert differ.startswith("run b is left out: records ")
+    assert "differ in driver" in differ
+    assert unknown.startswith("run c is left out: unknown format 'nope'")
 
 
 # What is advised
@@ -238,9 +255,9 @@ def test_the_advice_names_factor_growth_and_floor():
     (found,) = growth_findings(
         records("hf-eager", 16, 0.010, 0.010), records("hf-eager", 32, *[0.010 + 21 * NEED] * 2)
     )
-    # 16 tokens of 256 bytes at 1 GB/s are 4.096 µs; 21 times that are 86.0.
+    # 16 tokens of 512 bytes at 1 GB/s are 8.192 µs; 21 times that are 172.0.
     assert "costs 21.0× what the memory needs" in found.text
-    assert "the step grows by 86.0 µs, its floor by 4.10 µs" in found.text
+    assert "the step grows by 172 µs, its floor by 8.19 µs" in found.text
     assert found.severity == "advice"
     assert found.cells == ("hf-eager at 16", "hf-eager at 32")
 
@@ -265,7 +282,7 @@ def test_the_part_that_grew_most_is_named_with_its_remedy():
 def test_across_runs_only_the_accounts_of_the_curve_s_own_runs_count():
     other = profiled(16, 0.002, run="other", reachable_bytes_per_second=2 * BANDWIDTH)
     groups = (other, profiled(16, 0.001, run="a"), profiled(32, 0.004, run="b"))
-    (found,) = read_runs([record for group in groups for record in group])[-1].findings
+    (found,) = read_runs([record for group in groups for record in group]).read[-1].findings
     assert "what grows most is cache copies (kernels): 3.00 ms" in found.text
 
 

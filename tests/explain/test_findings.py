@@ -66,6 +66,17 @@ def test_the_largest_part_of_the_fastest_step_comes_with_a_remedy():
     assert "try another attention kernel" in found.hint
 
 
+def test_what_was_not_told_apart_may_be_the_largest_part():
+    """10 ms of which kernels take 1: launching and host work are the rest, if anything told."""
+    kernels = {"flash_fwd": 0.6e-3, "gemm": 0.4e-3}
+    profile = make_profile(kernels, busy=1e-3)
+    (found,) = find(
+        "the largest part above it", make_gpu_record([0.010], runtime="hf-static", profile=profile)
+    )
+    assert "not separated: launch side, gaps, host work: 9." in found.text
+    assert found.hint == "see the notes of the account"
+
+
 def test_a_step_close_to_its_floor_is_paced_by_memory():
     record = make_record()
     seconds = read_result([record]).cells[0].summary.floor.reachable

@@ -35,12 +35,20 @@ def test_what_is_said_is_read_and_spelled_one_way(text, canonical, low, high):
     [
         *("", "ratio", "ratio > ", "ratio = 1.2", "ratio >= 1.2", "ratio > 1.2.3", "ratio > -1"),
         *("faster", "no difference", "no difference within 5", "ratio > 1.2 or so", "ratio > 0"),
-        "no difference within 0 %",
+        *("no difference within 0 %", "no difference within 0.00001 %", "ratio < 0.00009"),
+        *("ratio > 1000001", "ratio > " + "9" * 400),
     ],
 )
 def test_what_does_not_parse_is_refused_with_the_three_forms_or_the_reason(text):
-    with pytest.raises(BadPrediction, match=r"ratio > 1\.2|above 0"):
+    with pytest.raises(BadPrediction, match=r"ratio > 1\.2|between 0\.0001"):
         parse_prediction(text)
+
+
+@pytest.mark.parametrize("figure", ["0.0001", "1000000", "123456.789012345", "0.000123456789012"])
+@pytest.mark.parametrize("form", ["ratio > {}", "ratio < {}", "no difference within {} %"])
+def test_what_is_spelled_canonically_reads_back(form, figure):
+    once = parse_prediction(form.format(figure))
+    assert parse_prediction(once.text) == once
 
 
 @pytest.mark.parametrize(

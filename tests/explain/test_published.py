@@ -18,7 +18,7 @@ def record(seconds, device="NVIDIA H100 80GB HBM3", **changes):
 
 
 def rows_with_ours(records):
-    return [row for row in against_reference(read_runs(records)) if row.ours]
+    return [row for row in against_reference(read_runs(records).read) if row.ours]
 
 
 def test_every_published_figure_is_of_a_model_and_device_we_know():
@@ -45,6 +45,14 @@ def test_another_device_stands_beside_every_device_and_is_comparable_to_none():
     cells = [row for row in rows if row.figure.kind == "R_published"]
     assert {row.figure.device for row in cells} == {"h100-sxm5", "a100-80-sxm", "l40s", "l4"}
     assert {ours.unlike for row in rows for ours in row.ours} == {"another device"}
+
+
+def test_another_format_is_not_comparable():
+    rows = rows_with_ours([record(0.01697, format="fp32")])
+    assert {ours.unlike for row in rows for ours in row.ours} == {
+        "in fp32",
+        "in fp32, another device",
+    }
 
 
 def test_another_context_or_runtime_is_no_counterpart():

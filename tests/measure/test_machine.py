@@ -1,5 +1,7 @@
 """What this machine is, against fake drivers, fake /proc files and fake container limits."""
 
+import os
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import msgspec
@@ -13,6 +15,7 @@ from decodegap.measure.machine import (
     Gpu,
     describe_host,
     free_memory_bytes,
+    last_level_cache_bytes,
     list_gpus,
     local_device,
     nvml,
@@ -176,7 +179,102 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch):
         pass
 
 
+# The order of GPUs: CUDA's own differs from the driver's where GPUs are unlike
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """`driver("A", "B")`: a driver that lists GPUs of those names."""
+
+    def install(*names):
+        lib = FakeNvml()
+        lib.__dict__ |= {
+            "nvmlSystemGetDriverVersion": lambda: "580.0",
+            "nvmlDeviceGetCount": lambda: len(names),
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetName": lambda index: names[index],
+            "nvmlDeviceGetUUID": lambda index: f"GPU-{index}",
+        }
+
+        @contextmanager
+        def answering():
+            yield lib
+
+        monkeypatch.setattr(machine, "nvml", answering)
+
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return install
+
+
+def test_to_list_gpus_settles_their_order(driver, monkeypatch):
+    driver("T400", "NVIDIA H200")
+    assert [gpu.name for gpu in list_gpus()] == ["T400", "NVIDIA H200"]
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.name for gpu in list_gpus()] == ["NVIDIA H200"]
+    assert local_device("cuda:0").name == "h200"
+
+
+@pytest.mark.parametrize("visible", [None, "1", "0,1"])
+def test_another_order_is_refused_where_it_could_mean_another_gpu(driver, monkeypatch, visible):
+    driver("T400", "NVIDIA H200")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    words = (
+        "CUDA_DEVICE_ORDER=FASTEST_FIRST numbers the 2 GPUs .* unset it, or set it to PCI_BUS_ID"
+    )
+    with pytest.raises(Unavailable, match=words):
+        torch_device_name(None)
+    assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+
+
+def test_one_gpu_has_one_order(driver, monkeypatch):
+    driver("NVIDIA H200")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    assert torch_device_name(None) == "cuda:0"
+
+
 # The host
+
+
+def write_caches(tree, cpu: int, *caches: tuple[int, str, str]) -> None:
+    """What sysfs says of one CPU's caches: (level, size, CPUs that share it)."""
+    for index, (level, size, shared) in enumerate(caches):
+        folder = tree / f"cpu{cpu}" / "cache" / f"index{index}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", level), ("size", size), ("shared_cpu_list", shared)):
+            (folder / name).write_text(f"{text}\n")
+
+
+def test_last_level_caches_are_added_up_each_once(tmp_path):
+    """Two dies of two cores: 32 MiB a die, which the cores of it share."""
+    for cpu in range(4):
+        die = "0-1" if cpu < 2 else "2-3"
+        own = str(cpu)
+        write_caches(
+            tmp_path, cpu, (1, "32K", own), (1, "32K", own), (2, "1M", own), (3, "32768K", die)
+        )
+    assert last_level_cache_bytes(frozenset(range(4)), tmp_path) == 64 << 20
+    assert last_level_cache_bytes(frozenset({0, 2}), tmp_path) == 64 << 20
+    assert last_level_cache_bytes(frozenset({2, 3}), tmp_path) == 32 << 20  # what these two reach
+
+
+def test_without_a_third_level_the_second_ones_are_the_last(tmp_path):
+    """A core that reaches the last level counts with it, one that does not adds nothing."""
+    write_caches(tmp_path, 0, (1, "64K", "0"), (2, "2M", "0-1"))
+    write_caches(tmp_path, 1, (1, "64K", "1"), (2, "2M", "0-1"))
+    write_caches(tmp_path, 2, (1, "64K", "2"), (2, "2M", "2"))
+    assert last_level_cache_bytes(frozenset({0, 1, 2}), tmp_path) == 4 << 20
+    write_caches(tmp_path, 3, (1, "64K", "3"), (2, "1M", "3"), (3, "1G", "3"))
+    assert last_level_cache_bytes(frozenset({0, 1, 2, 3}), tmp_path) == 1 << 30
+
+
+def test_where_caches_are_not_told_they_are_not_known(tmp_path):
+    assert last_level_cache_bytes(frozenset({0}), tmp_path) is None
+    write_caches(tmp_path, 1, (3, "", "1"))
+    assert last_level_cache_bytes(frozenset({1}), tmp_path) is None
 
 
 def files(monkeypatch, contents: dict[str, str]):

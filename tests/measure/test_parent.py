@@ -12,8 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from builders import make_trial, run_trial, write_config
-from decodegap.errors import DecodegapError, Unavailable
+from builders import make_trial, run_trial, tiny, write_config
+from decodegap.errors import DecodegapError, DoesNotFit, Unavailable
 from decodegap.measure import parent, worker
 from decodegap.measure.parent import (
     WorkerExit,
@@ -97,6 +97,16 @@ def test_a_child_left_behind_does_not_hold_the_answer_up():
     end = run("leaves_a_child", timeout=3.0)
     assert end.message == ANSWER
     assert not end.timed_out
+
+
+def test_a_worker_numbers_gpus_as_the_driver_does(monkeypatch):
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    assert run("tells_gpu_order").message == b"PCI_BUS_ID"
+
+
+def test_an_order_that_a_person_has_set_is_left_to_the_worker(monkeypatch):
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    assert run("tells_gpu_order").message == b"FASTEST_FIRST"
 
 
 # Workers that die
@@ -377,6 +387,18 @@ def test_no_memory_on_the_host_is_oom(monkeypatch):
     report = worker.report_on(make_trial(), worker.LoadedModel())
     assert report.outcome == "oom"
     assert "allocate" in report.reason
+
+
+def test_what_the_engine_refuses_to_allocate_is_oom(monkeypatch):
+    """It asks how much is free before it allocates anything."""
+    trial = make_trial(tiny(head_dim=64), runtime="engine")
+    monkeypatch.setattr("decodegap.engine.engine.check_fits", refuse_all)
+    report = worker.report_on(trial, worker.LoadedModel())
+    assert (report.outcome, report.reason) == ("oom", "weights and cache need too much")
+
+
+def refuse_all(num_bytes, device):
+    raise DoesNotFit("weights and cache need too much")
 
 
 def test_what_is_missing_is_unavailable(monkeypatch):

@@ -2,17 +2,21 @@
 hold the bytes that are counted."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 
-from builders import make_trial, shape_of, tiny, write_config
-from decodegap.errors import BadCheckpoint, BadConfig, UnknownRuntime
+from builders import make_trial, run_trial, shape_of, tiny, write_config
+from decodegap.errors import BadCheckpoint, BadConfig, Unavailable, UnknownRuntime
 from decodegap.measure import interventions, worker
-from decodegap.measure.runtimes import hf_eager, hf_static
-from decodegap.measure.runtimes.hf_model import build_config, load_model
+from decodegap.measure.machine import list_gpus
+from decodegap.measure.positions import PROBE_STEPS
+from decodegap.measure.runtimes import hf_eager, hf_graph, hf_static
+from decodegap.measure.runtimes.hf_model import DTYPES, build_config, load_model
 from decodegap.measure.runtimes.registry import (
     RUNTIMES,
     get_runtime,
@@ -150,18 +154,128 @@ def test_lengths_are_seen_again_from_a_cache_of_their_own(monkeypatch):
     length = bench.runtime.cache.get_seq_length()
     samples = interventions.lengths_seen(bench)
     assert {name: len(steps) for name, steps in samples.items()} == {
-        "lengths_new": interventions.NUM_STEPS,
-        "lengths_seen": interventions.NUM_STEPS,
+        "lengths_new": PROBE_STEPS,
+        "lengths_seen": PROBE_STEPS,
     }
     (again,) = caches
-    assert again.cache.get_seq_length() == trial.context + 2 + interventions.NUM_STEPS
-    assert bench.runtime.cache.get_seq_length() == length + 2 + interventions.NUM_STEPS
+    assert again.cache.get_seq_length() == trial.context + 2 + PROBE_STEPS
+    assert bench.runtime.cache.get_seq_length() == length + 2 + PROBE_STEPS
+
+
+@pytest.mark.parametrize("fmt", DTYPES)
+def test_the_twin_is_of_the_trial_s_own_type(monkeypatch, fmt):
+    twins = []
+    make = interventions.synthetic_model
+
+    def note(*arguments):
+        twins.append(make(*arguments))
+        return twins[-1]
+
+    monkeypatch.setattr(interventions, "synthetic_model", note)
+    trial = make_trial(format=fmt, num_steps=3)
+    samples = interventions.host_twin(bench_on(load_model(trial), trial))
+    (twin,) = twins
+    assert {parameter.dtype for parameter in twin.parameters()} == {DTYPES[fmt]}
+    assert set(samples) == {"twin", "twin_linears"}
 
 
 def test_no_more_lengths_are_seen_again_than_were_timed():
     trial = make_trial(num_warmup=1, num_steps=4)
     samples = interventions.lengths_seen(bench_on(load_model(trial), trial))
     assert len(samples["lengths_seen"]) == 3  # the first two steps are its own warm-up
+
+
+# hf-graph, with a graph of ours in place of CUDA's: what it captures it runs again when replayed
+
+
+class EagerGraph:
+    """Replays by calling the step again that it stands for."""
+
+    step = None
+
+    def replay(self):
+        self.step()
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """`graphs(model, trial)`: a loaded hf-graph whose capture is a call like any other."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name, fake in (
+        ("Stream", lambda: stream),
+        ("current_stream", lambda: stream),
+        ("stream", lambda stream: nullcontext()),
+        ("graph", lambda graph: nullcontext()),
+        ("CUDAGraph", EagerGraph),
+    ):
+        monkeypatch.setattr(torch.cuda, name, fake)
+
+    def load(model, trial):
+        runtime = hf_graph.load(model, trial)
+        runtime.graph.step = runtime._inner.step
+        return runtime
+
+    return load
+
+
+def addresses(runtime: Any) -> list[int]:
+    """Where everything lies that a replay reads or writes."""
+    kept = [t for layer in runtime.cache.layers for t in (layer.keys, layer.cumulative_length)]
+    tensors = (*kept, runtime.token, runtime.logits(), runtime._inner.position)
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+def test_a_graph_is_captured_while_it_is_loaded_and_its_steps_are_those_of_the_static_cache(
+    graphs, strong_weights
+):
+    trial = trial_of("llama", runtime="hf-static")
+    model, prompt = load_model(trial), worker.make_prompt(trial)
+    graph = graphs(model, trial)
+    captured = addresses(graph)
+    static = hf_static.load(model, trial)
+    for runtime in (graph, static):
+        with torch.inference_mode():
+            runtime.prefill(prompt)
+            runtime.tokens = [int(runtime.token)]
+            for _ in range(NUM_STEPS):
+                runtime.step()
+                runtime.tokens.append(int(runtime.token))
+    assert graph.tokens == static.tokens
+    assert torch.equal(graph.logits(), static.logits())
+    assert addresses(graph) == captured
+    assert graph.cache.layers[0].cumulative_length == CONTEXT + NUM_STEPS
+
+
+def test_a_prompt_shorter_than_the_warm_up_steps_meets_nothing_of_them(graphs, strong_weights):
+    trial = trial_of("llama", context=1)
+    model, prompt = load_model(trial), worker.make_prompt(trial)
+    graph = graphs(model, trial)
+    with torch.inference_mode():
+        expected, logits = greedy_without_a_cache(model, prompt, 2)
+        graph.prefill(prompt)
+        graph.step()
+    assert int(graph.token) == expected[1]
+    torch.testing.assert_close(graph.logits(), logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("window", [12, 4096])
+def test_a_graph_does_not_replay_a_window_however_wide(window):
+    """What is left on the host is captured as a constant, the layer's mask with it."""
+    config = FAMILY_CONFIGS["phi3-window"] | {"sliding_window": window}
+    trial = make_trial(config, shape=shape_of(config))
+    with pytest.raises(Unavailable, match=f"has one of {window}: .* use hf-static"):
+        hf_graph.load(None, trial)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not list_gpus(), reason="no CUDA GPU")
+def test_a_graph_decodes_right_and_its_capture_is_not_in_the_prefill():
+    """A twin, which is captured as well; and capturing takes longer than so short a prompt."""
+    trial = make_trial(runtime="hf-graph", format="bf16", device="cuda:0", probes=True)
+    record = run_trial(trial)
+    assert record.outcome == "ok", record.reason
+    assert "twin" in record.measurement.probes
+    assert record.measurement.prefill_seconds < record.measurement.prepare_seconds
 
 
 def test_switching_attention_off_leaves_the_runtime_as_it_was(strong_weights):

@@ -2,10 +2,13 @@
 
 import pytest
 
-from builders import make_record, make_trial, one_by_one
+from builders import make_record, make_trial, one_by_one, tiny
 from decodegap.errors import OutputFolder
-from decodegap.measure import session
+from decodegap.measure import session, trial
+from decodegap.measure.runtimes.registry import get_runtime
 from decodegap.measure.session import run_together, run_trials
+from decodegap.measure.trial import needed_bytes, stacked_bytes
+from decodegap.predict.formats import get_format
 from decodegap.record_files import read_folder, read_record
 
 
@@ -76,6 +79,24 @@ def test_a_runtime_that_cannot_run_here_costs_no_process(ran):
     assert "needs a CUDA GPU" in record.reason
     assert record.seconds == 0
     assert ran == []
+
+
+def test_what_does_not_fit_costs_no_process_and_leaves_its_own_to_the_others(ran, monkeypatch):
+    """Memory for the model, and not for the engine's second copy of its stacked matrices."""
+    eager, engine = (
+        make_trial(tiny(head_dim=64), runtime=name, process="round 0")
+        for name in ("hf-eager", "engine")
+    )
+    fmt = get_format(eager.format)
+    needed = needed_bytes(eager.shape, eager.context, fmt)
+    stacked = stacked_bytes(eager.shape, fmt, get_runtime("engine"))
+    monkeypatch.setattr(trial, "free_memory_bytes", lambda device: needed + stacked - 1)
+    records = list(run_together([engine, eager]))
+    assert [record.outcome for record in records] == ["oom", "ok"]
+    assert records[0].reason.startswith("not started: tiny at context 16 in engine, which holds")
+    assert ran == [eager]
+    monkeypatch.setattr(trial, "free_memory_bytes", lambda device: needed + stacked)
+    assert [record.outcome for record in run_together([engine, eager])] == ["ok", "ok"]
 
 
 def test_missing_packages_are_named_with_what_installs_them(monkeypatch, ran):

@@ -10,14 +10,24 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from builders import TINY_LLAMA, shape_of, tiny, write_config
-from decodegap.errors import BadCheckpoint, BadContext, DoesNotFit, UnknownModel, UnknownRuntime
+from decodegap.errors import (
+    BadCheckpoint,
+    BadContext,
+    DecodegapError,
+    DoesNotFit,
+    UnknownModel,
+    UnknownRuntime,
+)
 from decodegap.measure import trial as trial_module
+from decodegap.measure.runtimes.registry import RUNTIMES, get_runtime
 from decodegap.measure.trial import (
     Request,
+    check_fits,
     held_against,
     interleave,
     needed_bytes,
     plan_trials,
+    stacked_bytes,
 )
 from decodegap.predict.formats import get_format
 from decodegap.predict.tensors import parameter_tensors
@@ -93,6 +103,43 @@ def test_all_trials_of_one_request_are_one_run(free_memory):
 def test_with_no_runtime_named_several_run(free_memory):
     runtimes = {trial.runtime for trial in plan_trials(request(runtimes=()))}
     assert {"hf-eager", "hf-static", "hf-graph"} <= runtimes
+
+
+# Twice the same
+
+
+@pytest.mark.parametrize("process", ["trial", "round"])
+@pytest.mark.parametrize(
+    "runtimes, words",
+    [
+        (("hf-eager", "hf-static", "hf-eager"), "--runtime 'hf-eager' is given twice; leave one"),
+        (
+            ("hf-eager", "hf-eager?sdpa=auto"),
+            r"'hf-eager' is given twice, once as 'hf-eager\?sdpa=auto'; leave one out",
+        ),
+        (
+            ("hf-static?sdpa=math&sdpa=math", "hf-static?sdpa=math"),
+            r"twice, once as 'hf-static\?sdpa=math'; leave one out, and ask for more --trials",
+        ),
+    ],
+)
+def test_a_runtime_twice_is_refused_however_it_is_spelled(free_memory, runtimes, words, process):
+    """Its cell would be in a round twice, and in a round's process two of its trials."""
+    with pytest.raises(DecodegapError, match=words):
+        plan_trials(request(runtimes=runtimes, process=process))
+
+
+def test_a_context_twice_is_refused(free_memory):
+    with pytest.raises(BadContext, match="--context 16 is given twice; leave one out"):
+        plan_trials(request(contexts=(16, 128, 16)))
+
+
+def test_both_arms_of_a_comparison_may_be_one_runtime(free_memory):
+    arms = {"runtimes": ("hf-static", "hf-static"), "num_trials": 1, "probes": False}
+    a, b = plan_trials(request(**arms, arms=True))
+    assert (a.runtime, b.runtime, a.process, b.process) == ("hf-static", "hf-static", None, None)
+    with pytest.raises(DecodegapError, match="given twice"):
+        plan_trials(request(**arms))
 
 
 # Shared processes
@@ -175,16 +222,57 @@ def test_nothing_fits(free_memory):
         plan_trials(request(model=None))
 
 
+# Of the tiny model: q and k, v; gate and up; the rest of a layer's matrices and its norms.
+QKV, GATE_UP, REST = 64 * 64 + 2 * 32 * 64, 2 * 96 * 64, 64 * 64 + 96 * 64 + 2 * 64
+TINY_WEIGHTS = 101 * 64 * 2 + 64 + 2 * (QKV + GATE_UP + REST)
+
+
 def test_a_model_fits_to_the_byte(free_memory):
-    shape = shape_of(TINY_LLAMA)
-    needed = needed_bytes(shape, 16, get_format("bf16"))
-    weights = 2 * (101 * 64 * 2 + 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64 + 2 * 64))
-    assert needed == weights + 16 * 2 * 2 * 2 * 32 + GIB
+    shape, bf16 = shape_of(TINY_LLAMA), get_format("bf16")
+    needed = needed_bytes(shape, 16, bf16)
+    assert needed == 2 * TINY_WEIGHTS + 16 * 2 * 2 * 2 * 32 + GIB
     free_memory(needed)
-    trial_module.check_fits(shape, 16, get_format("bf16"), "cpu")
+    check_fits(shape, 16, bf16, "cpu")
     free_memory(needed - 1)
     with pytest.raises(DoesNotFit, match="take a smaller model or context"):
-        trial_module.check_fits(shape, 16, get_format("bf16"), "cpu")
+        check_fits(shape, 16, bf16, "cpu")
+
+
+@pytest.mark.parametrize("fmt, num_bytes", [("bf16", 2), ("fp32", 4)])
+def test_what_the_engine_stacks_counts_twice_and_for_the_engine_alone(free_memory, fmt, num_bytes):
+    """q, k, v and gate, up of both layers, beside the model that judges it."""
+    shape, stored = shape_of(TINY_LLAMA), get_format(fmt)
+    engine = get_runtime("engine")
+    assert stacked_bytes(shape, stored, engine) == num_bytes * 2 * (QKV + GATE_UP)
+    needed = needed_bytes(shape, 16, stored)
+    assert needed_bytes(shape, 16, stored, engine) == needed + num_bytes * 2 * (QKV + GATE_UP)
+    others = {name: stacked_bytes(shape, stored, entry) for name, entry in RUNTIMES.items()}
+    assert {name for name, stacked in others.items() if stacked} == {"engine"}
+
+
+def test_biases_are_stacked_as_well_and_experts_are_not(free_memory):
+    engine, bf16 = get_runtime("engine"), get_format("bf16")
+    biased = shape_of(tiny(model_type="qwen2"))
+    assert stacked_bytes(biased, bf16, engine) == 2 * 2 * (QKV + GATE_UP + 64 + 2 * 32)
+    mixtral = shape_of(tiny(model_type="mixtral", num_local_experts=5, num_experts_per_tok=2))
+    assert stacked_bytes(mixtral, bf16, engine) == 2 * 2 * (QKV + 5 * 64)  # the router's
+
+
+def test_a_plan_is_refused_where_no_runtime_of_it_fits(free_memory):
+    """All but the engine's second copy fits: alone it is refused, beside others its trials are
+    left to end as they must (test_session)."""
+    shape = plan_trials(request())[0].shape
+    free_memory(needed_bytes(shape, 16, get_format("bf16"), get_runtime("engine")) - 1)
+    with pytest.raises(DoesNotFit, match="in engine, which holds some matrices twice, needs"):
+        plan_trials(request(runtimes=("engine",)))
+    runtimes = {trial.runtime for trial in plan_trials(request(runtimes=("engine", "hf-eager")))}
+    assert runtimes == {"engine", "hf-eager"}
+
+
+def test_with_no_model_the_engine_gets_one_that_it_fits_with(free_memory):
+    free_memory(int(4.05 * GIB))  # as above, where other runtimes get Qwen2.5 1.5B
+    asked = request(model=None, device="cuda:0", runtimes=("engine",))
+    assert plan_trials(asked)[0].shape.name == "qwen3-0.6b"
 
 
 def test_where_free_memory_is_not_known_the_trial_decides(free_memory):
@@ -206,11 +294,18 @@ def test_one_bad_cell_refuses_the_whole_request(free_memory, changes, error):
         plan_trials(request(**changes))
 
 
-def test_the_last_step_may_use_the_last_position(free_memory):
-    """8192 positions: 8188 in the cache, one to warm up in, three timed."""
-    assert plan_trials(request(contexts=(8188,)))
-    with pytest.raises(BadContext, match="at most 8188"):
-        plan_trials(request(contexts=(8189,)))
+@pytest.mark.parametrize("device, most", [("cpu", 8172), ("cuda:0", 8132)])
+def test_the_last_step_may_use_the_last_position(free_memory, device, most):
+    """8192 positions: one to warm up in, three timed, and on a CPU 16, on a GPU 56 of what follows
+    them (test_positions)."""
+    assert plan_trials(request(contexts=(most,), device=device))
+    with pytest.raises(BadContext, match=f"at most {most}, or fewer --steps"):
+        plan_trials(request(contexts=(most + 1,), device=device))
+
+
+def test_no_context_is_named_where_none_is_possible(free_memory):
+    with pytest.raises(BadContext, match=r"positions of smollm2-135m; fewer --steps$"):
+        plan_trials(request(num_steps=9000))
 
 
 # The weights

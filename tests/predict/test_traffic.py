@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from builders import shape_of, tiny
 from decodegap.errors import BadContext
+from decodegap.predict.catalogue import catalogue_shape
 from decodegap.predict.formats import FORMATS, get_format
 from decodegap.predict.traffic import (
     attended_positions,
@@ -18,7 +19,6 @@ from decodegap.predict.traffic import (
 from families import FAMILY_CONFIGS
 
 BF16 = get_format("bf16")
-KV_BYTES = 2
 
 
 @st.composite
@@ -70,8 +70,16 @@ def test_each_position_adds_its_keys_and_values(config, first, second, fmt):
     assume("gemma2" not in config["model_type"] and "gemma3" not in config["model_type"])
     shape = shape_of(config | {"sliding_window": None})
     grown = step_traffic(shape, second, fmt).bytes - step_traffic(shape, first, fmt).bytes
-    per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * KV_BYTES
+    per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * fmt.plain_bytes
     assert grown == (second - first) * per_token
+
+
+def test_the_cache_is_kept_in_the_type_beside_packed_weights():
+    """SmolLM2-135M at 2048: 2 × 30 layers × 3 heads × 64 numbers × 2,049 positions."""
+    numbers = 2 * 30 * 3 * 64 * 2049
+    for name, size in (("bf16", 2), ("fp16", 2), ("fp32", 4), ("int4-g128", 2), ("fp8", 2)):
+        traffic = step_traffic(catalogue_shape("smollm2-135m"), 2048, get_format(name))
+        assert traffic.bytes_by_op()["attend"] == numbers * size
 
 
 @given(st.integers(2, 200), contexts, formats)
@@ -80,7 +88,7 @@ def test_traffic_stands_still_once_every_window_is_full(window, context, fmt):
         tiny(model_type="mistral", sliding_window=window, max_position_embeddings=8192)
     )
     full = window - 1
-    per_position = 2 * 2 * 16 * KV_BYTES
+    per_position = 2 * 2 * 16 * fmt.plain_bytes
     at_context, at_full = (step_traffic(shape, n, fmt).bytes for n in (context, full))
     assert at_context - at_full == min(0, context - full) * 2 * per_position
 
@@ -98,7 +106,7 @@ def test_exact_passes_published_only_by_the_named_extras(config, context):
     expert = 3 * shape.intermediate_size * shape.hidden_size
     idle = 2 * shape.num_layers * (shape.num_experts - shape.num_active_experts) * expert
     unseen = sum(
-        (context - min(context, window - 1)) * 2 * shape.kv_size * KV_BYTES
+        (context - min(context, window - 1)) * 2 * shape.kv_size * 2
         for window in shape.attention_windows
         if window is not None
     )

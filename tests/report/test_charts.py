@@ -92,8 +92,8 @@ def test_the_legend_has_the_runtimes_in_their_order_with_the_cost():
     labels = colour["scale"]["domain"]
     assert [label.split(":")[0] for label in labels] == ["hf-static", "hf-eager"]
     assert colour["sort"] == labels
-    # 30 ms for 48 × 256 bytes at 4.5 TB/s.
-    assert labels[1] == f"hf-eager: {0.030 * 4.5e12 / (48 * 256):.0f}× the memory's"
+    # 30 ms for 48 × 512 bytes at 4.5 TB/s.
+    assert labels[1] == f"hf-eager: {0.030 * 4.5e12 / (48 * 512):.0f}× the memory's"
     assert labels[0] == "hf-static: no growth shown"  # a trial at 64 is faster than one at 16
     assert len(set(colour["scale"]["range"])) == 2
 

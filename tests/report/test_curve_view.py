@@ -18,7 +18,7 @@ from decodegap.record_files import write_record
 from decodegap.report.curve import curve_document, curves_view
 
 BANDWIDTH = 1e9
-NEED = 16 * 256 / BANDWIDTH  # seconds for 16 tokens more of the tiny model
+NEED = 16 * 512 / BANDWIDTH  # seconds for 16 tokens more of the tiny model
 
 
 def records(runtime: str, context: int, *steps: float, **changes):
@@ -54,15 +54,15 @@ def test_each_context_is_a_line_with_its_floor():
     first = line_with(lines, "hf-eager", "16")
     floor = read_result(STEEP[0]).cells[0].summary.floor.reachable
     assert f"{floor * 1e6:.0f} µs" in first
-    for words in ("4.35 kB", "10.0 ms", " 2"):  # 17 × 256 bytes
+    for words in ("8.70 kB", "10.0 ms", " 2"):  # 17 × 512 bytes
         assert words in first
-    second = line_with(lines, "8.45 kB")
-    assert "10.1 ms" in second
+    second = line_with(lines, "16.90 kB")
+    assert "10.2 ms" in second
     assert "hf-eager" not in second  # named once
 
 
 def test_the_slope_is_held_against_the_memory():
-    """22 times 4.096 µs over 4,096 bytes: 22 s a GB where the memory needs 1."""
+    """22 times 8.192 µs over 8,192 bytes: 22 s a GB where the memory needs 1."""
     row = line_with(shown(curves(*STEEP)), "22.0×")
     for words in ("22.0 s", "1.00 s", "21.0× to 23.0×", "two contexts"):
         assert words in row
@@ -123,7 +123,7 @@ def test_the_document_has_base_units():
     assert document["model"] == "tiny"
     assert document["runtime"] == "hf-eager"
     assert [point["context"] for point in document["points"]] == [16, 32]
-    assert [point["kv_bytes"] for point in document["points"]] == [17 * 256, 33 * 256]
+    assert [point["kv_bytes"] for point in document["points"]] == [17 * 512, 33 * 512]
     assert document["points"][0]["step_s"] == 0.010
     assert document["points"][0]["trial_medians_s"] == [0.010, 0.010]
     assert document["memory_seconds_per_byte"] == 1e-9
@@ -158,13 +158,13 @@ def test_measure_takes_contexts_either_way(program, tmp_path, growing_trials, op
     document = program("measure", config, *options, *arguments, "--out", out, "--json").json
     (curve,) = document["curves"]
     assert [point["context"] for point in curve["points"]] == [16, 32, 64]
-    # 1 µs for 256 bytes, where 50 GB/s need 5.12 ns.
-    assert curve["factor"] == pytest.approx(1e-6 / (256 / 50e9))
+    # 1 µs for 512 bytes, where 50 GB/s need 10.24 ns.
+    assert curve["factor"] == pytest.approx(1e-6 / (512 / 50e9))
     assert curve["slope"]["largest_miss"] == pytest.approx(0, abs=1e-12)
     screen = program("report", out).out
     assert screen.index("R_reachable") < screen.index("step against context")
     assert screen.index("step against context") < screen.index("where the step of hf-eager goes")
-    assert "each added KV byte costs 195× what the memory needs" in screen
+    assert "each added KV byte costs 97.7× what the memory needs" in screen
 
 
 def test_a_context_given_twice_is_measured_once(program):

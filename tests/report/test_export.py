@@ -111,6 +111,22 @@ def test_a_failed_trial_of_a_cell_is_counted():
     assert (row.outcome, row.num_trials, row.num_failed_trials) == ("ok", 1, 1)
 
 
+def test_a_trial_that_lists_kernels_is_neither_a_time_nor_a_failure():
+    timed = [make_record((0.01,), process=f"round {index}") for index in range(2)]
+    looked = make_record((), process="profile", num_steps=0)
+    for records in ([*timed, looked], [looked, *timed]):
+        (row,) = export_rows(records)
+        assert (row.num_trials, row.num_failed_trials, row.process) == (2, 0, "round")
+        assert row.num_timed_steps == timed[0].trial.num_steps
+    assert two_trials()[0].process == "trial"
+
+
+def test_markdown_says_that_processes_were_shared():
+    shared = as_markdown(export_rows([make_record((0.01,), process="round 0")])).decode()
+    assert "a trial is a fresh process, which measures other cells too, with" in shared
+    assert "a trial is a fresh process with" in as_markdown(two_trials()).decode()
+
+
 def test_unlike_trials_are_not_pooled():
     other = make_record((0.01,), environment=make_environment(host_cpu="Another"))
     with pytest.raises(UnlikeRecords, match="host CPU"):

@@ -12,8 +12,10 @@ from decodegap.cli.options import (
     FormatOption,
     JsonOption,
     SeedOption,
+    TimeoutOption,
     weights_kind,
 )
+from decodegap.record import MOST_TRIALS
 
 
 def compare(
@@ -21,9 +23,11 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A runtime, e.g. hf-eager.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another, e.g. hf-eager?sdpa=flash.")],
     trials: Annotated[
-        int, typer.Option("--trials", "-n", min=1, help="Fresh processes per arm.")
+        int, typer.Option("--trials", "-n", min=1, max=MOST_TRIALS, help="Fresh processes per arm.")
     ] = 10,
-    max_trials: Annotated[int, typer.Option(min=1, help="The most --until-ci may take.")] = 50,
+    max_trials: Annotated[
+        int, typer.Option(min=1, max=MOST_TRIALS, help="The most --until-ci may take.")
+    ] = 50,
     until_ci: Annotated[
         str | None, typer.Option("--until-ci", help="Add pairs until the interval is so narrow: 1%")
     ] = None,
@@ -38,7 +42,7 @@ def compare(
     format: FormatOption = "bf16",
     device: Annotated[str | None, typer.Option("--device", "-d", help="As for measure.")] = None,
     seed: SeedOption = 0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds a trial may take.")] = 900,
+    timeout: TimeoutOption = 900,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = DEFAULT_FOLDER,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,12 +73,13 @@ def compare(
             seed=seed,
             timeout_seconds=timeout,
             probes=False,
+            arms=True,
         ),
         num_pairs=trials,
         max_pairs=max(trials, max_trials) if until_ci else trials,
-        margin=parse_share(margin),
+        margin=parse_share(margin, "--margin"),
         predict=predict,
-        until_width=None if until_ci is None else parse_share(until_ci),
+        until_width=None if until_ci is None else parse_share(until_ci, "--until-ci"),
     )
     asked = plan_comparison(request)  # every refusal comes before the bandwidth probe
     folder = prepare_folder(out)

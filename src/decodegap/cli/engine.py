@@ -10,8 +10,6 @@ from decodegap.cli.options import ContextOption
 
 engine = typer.Typer(help="Look after the engine.", no_args_is_help=True)
 
-_CONTEXTS = (2048, 16384)
-
 
 @engine.command()
 def tune(
@@ -26,12 +24,13 @@ def tune(
     """Find launch settings for a model's shapes on this GPU, on the whole step."""
     from decodegap.measure.machine import torch_device_name
     from decodegap.predict.resolve import resolve_model
-    from decodegap.tuning import require_gpu, save_rows, tune_model
+    from decodegap.tuning import contexts_for, require_gpu, save_rows, tune_model
 
     torch_device = torch_device_name(device)
     require_gpu(torch_device)
     shape = resolve_model(model).shape
-    found = tune_model(shape, tuple(context or _CONTEXTS), torch_device, seconds)
+    contexts = contexts_for(shape, None if context is None else tuple(context))
+    found = tune_model(shape, contexts, torch_device, seconds)
     show(found.words, "", found.rows)
     if save:
         path: Path = save_rows(found.rows)

@@ -45,6 +45,7 @@ def _write(data: bytes, out: Path | None) -> None:
     from decodegap.files import write_once
 
     if out is None:
-        sys.stdout.write(data.decode())
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)  # UTF-8, whatever the terminal's encoding is
     else:
         write_once(data, out)

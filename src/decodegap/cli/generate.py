@@ -34,9 +34,6 @@ def generate(
     folder = checkpoint_folder(resolve_model(model))
     tokenizer = generation.load_tokenizer(folder)
     ids = generation.encode_prompt(tokenizer, prompt, chat)
-    engine = Engine.from_pretrained(
-        folder, max_context=max_context or len(ids) + max_new_tokens, device=torch_device
-    )
     options = generation.Options(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
@@ -44,7 +41,9 @@ def generate(
         top_p=top_p,
         seed=seed,
         stop=tuple(stop or ()),
-        chat=chat,
+    )
+    engine = Engine.from_pretrained(
+        folder, max_context=max_context or len(ids) + max_new_tokens, device=torch_device
     )
     speed = generation.stream_answer(engine, tokenizer, ids, options, _write_now)
     where = local_device_with_bandwidth(torch_device)

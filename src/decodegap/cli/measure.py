@@ -15,22 +15,26 @@ from decodegap.cli.options import (
     FormatOption,
     JsonOption,
     SeedOption,
+    TimeoutOption,
     process_per,
     weights_kind,
 )
+from decodegap.record import MOST_TRIALS
 
 
 def measure(
     model: Annotated[
         str | None,
-        typer.Argument(help="As for floor. [default: the largest known that fits this device]"),
+        typer.Argument(help="As for floor. [default: one for this kind of device]"),
     ] = None,
     runtime: Annotated[
         list[str] | None,
         typer.Option("--runtime", "-r", help="Way of running a step; repeatable. [default: all]"),
     ] = None,
     context: ContextOption = None,
-    trials: Annotated[int, typer.Option(min=1, help="Fresh processes per cell.")] = 3,
+    trials: Annotated[
+        int, typer.Option(min=1, max=MOST_TRIALS, help="Fresh processes per cell.")
+    ] = 3,
     steps: Annotated[int, typer.Option(min=1, help="Timed steps per trial.")] = 30,
     warmup: Annotated[int, typer.Option(min=0, help="Discarded steps before them.")] = 5,
     weights: Annotated[
@@ -42,7 +46,7 @@ def measure(
         str | None, typer.Option("--device", "-d", help="cpu, cuda or cuda:N. [default: a GPU]")
     ] = None,
     seed: SeedOption = 0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds a trial may take.")] = 900,
+    timeout: TimeoutOption = 900,
     probes: Annotated[
         bool, typer.Option(help="Also time the interventions the account is made of.")
     ] = True,

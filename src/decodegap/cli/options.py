@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from decodegap.errors import DecodegapError
+from decodegap.record import MOST_SECONDS
 
 DEFAULT_CONTEXT = 2048
 DEFAULT_FOLDER = Path("decodegap-results")
@@ -13,6 +14,7 @@ DEFAULT_FOLDER = Path("decodegap-results")
 EXIT_NO_RESULT = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # as a shell has it for a program that a closed pipe ended
 
 
 def _contexts(text: str) -> list[int]:
@@ -43,6 +45,9 @@ ContextOption = Annotated[
 ]
 SeedOption = Annotated[
     int, typer.Option(min=0, max=2**63 - 1, help="Of synthetic weights and of the prompt.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option(min=1, max=MOST_SECONDS, help="Seconds a trial may take.")
 ]
 FormatOption = Annotated[str, typer.Option("--format", "-f", help="How weights are stored.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document, base units.")]

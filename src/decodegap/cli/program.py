@@ -1,6 +1,9 @@
 """The program: the verbs, and what becomes of an error."""
 
+import errno
+import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -13,7 +16,7 @@ from decodegap.cli.floor import floor
 from decodegap.cli.generate import generate
 from decodegap.cli.grade import grade
 from decodegap.cli.measure import measure
-from decodegap.cli.options import EXIT_BAD_INPUT, EXIT_INTERRUPTED
+from decodegap.cli.options import EXIT_BAD_INPUT, EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 from decodegap.cli.report import report
 from decodegap.cli.study import study
 from decodegap.errors import DecodegapError
@@ -42,9 +45,20 @@ def _version(
 
 def main() -> None:
     """The program. An error a person can mend is one line on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # no terminal's encoding ends a measurement
     try:
         # Outside standalone mode `typer.Exit` is not raised here: its code is what the app returns.
         code = app(standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit as stop:
+        if not isinstance(stop.__context__, BrokenPipeError):
+            raise
+        code = _reader_went_away()
+    except BrokenPipeError:
+        code = _reader_went_away()
     except DecodegapError as error:
         print(f"decodegap: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -58,6 +72,12 @@ def main() -> None:
         print("decodegap: interrupted; finished records are kept", file=sys.stderr)
     if code:
         sys.exit(code)
+
+
+def _reader_went_away() -> int:
+    """As after `| head`: no verdict's exit code, and nothing more to say to a closed pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_BROKEN_PIPE
 
 
 # The extra each optional package comes with.
@@ -83,6 +103,10 @@ def _missing_package(error: ModuleNotFoundError) -> int:
 def _usage_error(error: Exception) -> int:
     """What the argument parser refuses, in our form; anything else is a fault of ours and shows
     itself whole."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        print("decodegap: standard output is full; free space", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BAD_INPUT
     message = getattr(error, "format_message", None)
     if message is None:
         raise error

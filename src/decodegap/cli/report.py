@@ -29,8 +29,9 @@ def report(
     if against not in (None, "reference"):
         raise DecodegapError(f"--against {against!r} is none of: reference")
     records, unreadable = read_folder(folder)
-    runs = read_runs(records)
-    for error in unreadable:
+    found = read_runs(records)
+    runs, errors = found.read, (*unreadable, *found.errors)
+    for error in errors:
         print(f"decodegap: {error}", file=sys.stderr)
     drawn = "" if charts is None else _draw(runs, charts)
     if against is None:
@@ -39,7 +40,7 @@ def report(
         _show_against(runs, as_json)
     if drawn and not as_json:
         show(drawn)
-    if unreadable:
+    if errors:
         raise typer.Exit(EXIT_BAD_INPUT)
 
 

@@ -1,12 +1,13 @@
 """`decodegap study`."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from decodegap.cli.console import show, watch
+from decodegap.cli.console import print_json, show, watch
 from decodegap.cli.options import DEFAULT_FOLDER, EXIT_NO_RESULT, JsonOption
 from decodegap.cli.report import show_runs
 
@@ -29,25 +30,30 @@ def study(
     from decodegap.explain.runs import read_runs
     from decodegap.measure.machine import torch_device_name
     from decodegap.study import words
-    from decodegap.study.file import read_study
-    from decodegap.study.folder import claim, held, look, read_stored
+    from decodegap.study.file import parse_study, study_text
+    from decodegap.study.folder import claim, held, look, read_stored, refuse_other_study
     from decodegap.study.matrix import plan_study
     from decodegap.study.place import devices_at, run_at
-    from decodegap.study.run import refuse_other_versions, work_left
+    from decodegap.study.run import refuse_others, work_left
 
-    asked = read_study(file)
+    text = study_text(file)
+    asked = parse_study(text, str(file))
     plan = plan_study(asked, torch_device_name(None))
     devices = devices_at(ray, plan)
     out = out or DEFAULT_FOLDER / asked.name
-    check = refuse_other_versions if ray is None else lambda records: None
+    check = partial(refuse_others, plan, with_versions=ray is None)
     if dry_run:
+        refuse_other_study(out, asked)
         stored = look(out)
         check(stored.records)
         work = work_left(plan, stored.records, devices, retry)
-        _show_plan(words.plan_words(plan, work, stored), as_json)
+        if as_json:
+            print_json(words.plan_document(plan, work, stored))
+        else:
+            show(words.plan_words(plan, work, stored))
         return
     with held(out) as folder:
-        claim(folder, asked, file.read_text(encoding="utf-8"))
+        claim(folder, asked, text)
         stored = read_stored(folder)
         check(stored.records)
         work = work_left(plan, stored.records, devices, retry)
@@ -55,7 +61,10 @@ def study(
         fresh = run_at(ray, work, stored.records, folder, devices)
         ran = watch(fresh, lambda done: words.progress(work.here, stored.records, done))
         records = [*stored.records, *ran]
-    show_runs(read_runs(records), folder, as_json)
+    found = read_runs(records)
+    show_runs(found.read, folder, as_json)
+    for error in found.errors:
+        print(f"decodegap: {error}", file=sys.stderr)
     if not any(record.wall_samples for record in records):
         raise typer.Exit(EXIT_NO_RESULT)
 

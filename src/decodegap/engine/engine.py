@@ -20,6 +20,7 @@ from decodegap.engine.weights import (
     Weights,
     check_fits,
     checkpoint_weights,
+    new_bytes,
     state_weights,
     synthetic_weights,
     weight_bytes,
@@ -50,13 +51,14 @@ class Engine:
     ) -> None:
         self.program = program
         self.weights = weights
-        self.device = device
         self.buffers: Buffers = allocate(program, dtype, device)
+        # With its index: `cuda` alone is whichever GPU is current when it is asked for.
+        self.device = self.buffers["token"].device
         self.position = 0
-        self.executor = choose_executor(executor, device)
+        self.executor = choose_executor(executor, self.device)
         self._step: GraphStep | ReferenceStep
         if self.executor == "graph":
-            self._step = GraphStep(program, weights, self.buffers, device, pdl)
+            self._step = GraphStep(program, weights, self.buffers, self.device, pdl)
         else:
             self._step = ReferenceStep(program, weights, self.buffers)
 
@@ -76,6 +78,7 @@ class Engine:
         """
         source = resolve_model(str(model))
         program, where, torch_dtype = _prepare(source.shape, max_context, device, dtype)
+        _check_memory(program, weight_bytes(program, torch_dtype), torch_dtype, where)
         weights = checkpoint_weights(program, checkpoint_folder(source), torch_dtype, where)
         return cls(program, weights, device=where, dtype=torch_dtype)
 
@@ -89,8 +92,13 @@ class Engine:
         device: str | torch.device | None = None,
         dtype: str = "bf16",
     ) -> "Engine":
-        """A transformers model's `state_dict()`. What is not stacked shares its memory."""
+        """A transformers model's `state_dict()`. What is not stacked shares its memory.
+
+        Raises:
+            BadConfig, BadContext, BadCheckpoint, DoesNotFit, Unavailable.
+        """
         program, where, torch_dtype = _prepare(shape, max_context, device, dtype)
+        _check_memory(program, new_bytes(program, state, torch_dtype, where), torch_dtype, where)
         weights = state_weights(program, state, torch_dtype, where)
         return cls(program, weights, device=where, dtype=torch_dtype)
 
@@ -106,6 +114,7 @@ class Engine:
     ) -> "Engine":
         """Random weights of the shape: for timing, and for tests."""
         program, where, torch_dtype = _prepare(shape, max_context, device, dtype)
+        _check_memory(program, weight_bytes(program, torch_dtype), torch_dtype, where)
         weights = synthetic_weights(program, torch_dtype, where, seed)
         return cls(program, weights, device=where, dtype=torch_dtype)
 
@@ -205,8 +214,9 @@ class Engine:
         """
         if self.device.type != "cuda":
             return
-        done = torch.cuda.Event()
-        done.record()
+        with torch.cuda.device(self.device):  # the current one may be another, and idle
+            done = torch.cuda.Event()
+            done.record()
         deadline = time.monotonic() + timeout_seconds
         while not done.query():
             if time.monotonic() > deadline:
@@ -250,10 +260,14 @@ def _prepare(
     if dtype not in DTYPES:
         raise BadConfig(f"unknown dtype {dtype!r}: {nearest(dtype, DTYPES)}")
     where = _device(device)
-    program = build_program(shape, max_context)
-    sizes = buffer_bytes(program, DTYPES[dtype])
-    check_fits(weight_bytes(program, DTYPES[dtype]) + sum(sizes.values()), where)
-    return program, where, DTYPES[dtype]
+    return build_program(shape, max_context), where, DTYPES[dtype]
+
+
+def _check_memory(
+    program: Program, num_weight_bytes: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Raises DoesNotFit if the weights still to be allocated and the buffers do not fit."""
+    check_fits(num_weight_bytes + sum(buffer_bytes(program, dtype).values()), device)
 
 
 def _device(device: str | torch.device | None) -> torch.device:

@@ -71,8 +71,7 @@ class GraphStep:
             supports_pdl(device) if pdl is None else pdl,
         )
         self._device = device
-        with torch.cuda.device(device):
-            self._captured = CapturedStep(self._kernels.run, device)
+        self._captured = CapturedStep(self._kernels.run, device)
         buffers["token"].zero_()
         buffers["position"].zero_()
 
@@ -83,6 +82,5 @@ class GraphStep:
         """A graph of its own with one op left out."""
         from decodegap.engine.graph import CapturedStep
 
-        with torch.cuda.device(self._device):
-            captured = CapturedStep(lambda: self._kernels.run(frozenset({op})), self._device)
-        return captured.replay
+        without = frozenset({op})
+        return CapturedStep(lambda: self._kernels.run(without), self._device).replay

@@ -12,15 +12,17 @@ WARM_UP_STEPS = 1
 
 
 class CapturedStep:
-    """A captured call. `launch` may only use memory that outlives this object."""
+    """A captured call. `launch` may only use memory of `device` that outlives this object; it runs
+    with that device current, whichever is current outside."""
 
     def __init__(self, launch: Callable[[], None], device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
         self._graph = torch.cuda.CUDAGraph()
         self._kept: list[object] = []
-        self._warm_up(launch)
-        with torch.cuda.graph(self._graph, stream=self._stream):
-            launch()
+        with torch.cuda.device(device):
+            self._warm_up(launch)
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                launch()
 
     def _warm_up(self, launch: Callable[[], None]) -> None:
         """Compile and load every kernel: neither may happen inside a capture."""
@@ -35,5 +37,6 @@ class CapturedStep:
         self._kept.append(memory)
 
     def replay(self) -> None:
-        """Enqueue the step on the current stream and return."""
+        """Enqueue the step on the current stream of its device and return: a graph is replayed on
+        the device it was captured on."""
         self._graph.replay()

@@ -68,10 +68,13 @@ class Bench:
             pdl=supports_pdl(device),
         )
 
+    @property
+    def device(self) -> torch.device:
+        return self.buffers["hidden"].device
+
     def settings(self) -> LaunchSettings:
         """What an engine of this program takes on this device."""
-        device = self.buffers["hidden"].device
-        return launch_settings(self.program, architecture(device), num_sms(device))
+        return launch_settings(self.program, architecture(self.device), num_sms(self.device))
 
     def capture(
         self,
@@ -84,7 +87,7 @@ class Bench:
             self.program, self.weights, self.buffers, settings, self.pdl if pdl is None else pdl
         )
         self.place(0)
-        captured = CapturedStep(lambda: step.run(without), self.buffers["hidden"].device)
+        captured = CapturedStep(lambda: step.run(without), self.device)
         captured.keep(step)
         return captured
 
@@ -100,12 +103,13 @@ class Bench:
         batches = []
         for _ in range(num_batches):
             self.place(position)
+            stream = torch.cuda.current_stream(self.device)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             captured.replay()
-            start.record()
+            start.record(stream)
             for _ in range(num_steps):
                 captured.replay()
-            end.record()
+            end.record(stream)
             end.synchronize()
             batches.append(start.elapsed_time(end) / 1e3 / num_steps)
         return statistics.median(batches)
@@ -117,10 +121,10 @@ class Bench:
         samples = []
         self.place(position)
         for _ in range(num_steps):
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
             start = time.perf_counter()
             captured.replay()
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
             samples.append(time.perf_counter() - start)
         return samples
 
@@ -136,7 +140,7 @@ def tune(
     `positions`. Returns the best found and everything tried."""
     best_seconds = _seconds(bench, settings, positions)
     trials: list[Trial] = []
-    for op, stage in _all_stages(bench.program, ops):
+    for op, stage in _all_stages(bench.program, ops, num_sms(bench.device)):
         base = settings
         for changes in stage:
             if time.monotonic() > deadline:
@@ -153,11 +157,11 @@ def tune(
 
 
 def _all_stages(
-    program: Program, ops: tuple[str, ...]
+    program: Program, ops: tuple[str, ...], sms: int
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     yield "step", [{"shared_percent": percent} for percent in SHARED_PERCENTS]
     for op in ops:
-        for stage in _stages(program, op):
+        for stage in _stages(program, op, sms):
             yield op, stage
 
 
@@ -180,11 +184,11 @@ def _seconds(bench: Bench, settings: LaunchSettings, positions: tuple[int, ...])
     return statistics.mean(bench.back_to_back_seconds(captured, p) for p in positions)
 
 
-def _stages(program: Program, op: str) -> Iterator[list[dict[str, Any]]]:
+def _stages(program: Program, op: str, sms: int) -> Iterator[list[dict[str, Any]]]:
     """Candidates of one op: its tiles, then when it lets the next start. Each stage starts from the
     best of the one before."""
     if op == "attend":
-        yield list(_attend_tiles(program))
+        yield list(_attend_tiles(program, sms))
     else:
         yield list(_gemv_tiles(*matrix_size(program, op)))
     yield [{"early": False}, {"early": True}]
@@ -213,9 +217,8 @@ _LONG_TILES = (
 )
 
 
-def _attend_tiles(program: Program) -> Iterator[dict[str, Any]]:
+def _attend_tiles(program: Program, sms: int) -> Iterator[dict[str, Any]]:
     num_kv_heads = program.shape.num_kv_heads
-    sms = num_sms(torch.device("cuda", torch.cuda.current_device()))
     for num_splits in (8, 16, 32, 64):
         for block, num_warps in ((128, 4), (64, 4), (64, 8)):
             for together in (False, True):

@@ -3,7 +3,7 @@
 q, k, v and gate, up are stacked into one matrix each, so that one kernel streams both. The stacked
 matrix is allocated once and each source is copied into its rows, so loading needs the model's size
 and one source tensor more, never two models. `from_state` shares every tensor it does not stack
-(head, embedding, o, down: about a third of a 7B model) with its giver, and stacks the rest.
+(head, embedding, o, down: 44 % of Qwen2.5-7B) with its giver, and stacks the rest.
 """
 
 import json
@@ -25,6 +25,22 @@ SYNTHETIC_SIGMA = 0.02
 def weight_bytes(program: Program, dtype: torch.dtype) -> int:
     """Bytes of all weights the engine holds; a tied head is held once."""
     return sum(torch.Size(spec.shape).numel() for spec in program.weights) * dtype.itemsize
+
+
+def new_bytes(
+    program: Program, state: Mapping[str, torch.Tensor], dtype: torch.dtype, device: torch.device
+) -> int:
+    """Bytes that `state_weights` will allocate: of what it stacks, and of what it must convert."""
+    own = torch.empty(0, dtype=dtype, device=device)
+
+    def is_shared(spec: WeightSpec) -> bool:
+        given = state.get(spec.sources[0].name)
+        if given is None or len(spec.sources) > 1:
+            return False
+        return given.dtype == own.dtype and given.device == own.device and given.is_contiguous()
+
+    new = (spec for spec in program.weights if not is_shared(spec))
+    return sum(torch.Size(spec.shape).numel() for spec in new) * dtype.itemsize
 
 
 def check_fits(num_bytes: int, device: torch.device) -> None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from decodegap.explain.account_cpu import cpu_split
-from decodegap.explain.account_engine import engine_split, has_op_probes
+from decodegap.explain.account_engine import engine_split, is_engine
 from decodegap.explain.account_gpu import gpu_split
 from decodegap.explain.part import FLOOR, Part, Split
 from decodegap.explain.summary import Summary
@@ -52,8 +52,8 @@ def account_for(
 
 
 def _split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[str, str]) -> Split:
-    if has_op_probes(summary):
-        return engine_split(summary)
     if summary.records[0].trial.device == "cpu":
         return cpu_split(summary)
+    if is_engine(summary):
+        return engine_split(summary)
     return gpu_split(summary, others, untimed)

@@ -12,6 +12,9 @@ from decodegap.explain.part import (
 )
 from decodegap.explain.summary import Summary
 
+# What the residual holds of each part that was not told apart.
+_TOLD_APART = {LINEAR: "linears", ATTENTION: "attention", HOST: "host work"}
+
 
 def cpu_split(summary: Summary) -> Split:
     """Parts by switching one thing off at a time."""
@@ -29,9 +32,11 @@ def cpu_split(summary: Summary) -> Split:
     if twin is not None and twin_linears is not None:
         basis = "the same calls on a model of almost no bytes, its linears left out"
         parts.append(Part(HOST, twin - twin_linears, basis))
+    found = {part.name for part in parts}
+    missing = [words for name, words in _TOLD_APART.items() if name not in found]
     note = "measured without all interventions: the residual holds what they would tell apart"
     return Split(
         parts=tuple(parts),
-        residual_name="cache copies, norms, elementwise",
-        notes=() if len(parts) == 3 else (note,),
+        residual_name=", ".join([*missing, "cache copies, norms, elementwise"]),
+        notes=(note,) if missing else (),
     )

@@ -7,6 +7,7 @@ what they share is the residual.
 
 from decodegap.explain.part import ATTENTION, LINEAR, SYNCHRONISE, Part, Split, reachable_bandwidth
 from decodegap.explain.summary import Summary
+from decodegap.runtime_name import split_runtime
 
 WITHOUT = "replay_without_"
 # Records of schema 1 and the first of schema 2 timed waited-for steps, with no step beside them
@@ -14,12 +15,20 @@ WITHOUT = "replay_without_"
 _WITHOUT_WAITED = "without_"
 
 
+def is_engine(summary: Summary) -> bool:
+    return split_runtime(summary.key.runtime).name == "engine"
+
+
 def has_op_probes(summary: Summary) -> bool:
     return any(summary.timing(prefix + "attend") for prefix in (WITHOUT, _WITHOUT_WAITED))
 
 
 def engine_split(summary: Summary) -> Split:
-    """Each op's cost above its bytes, and the wait for the device."""
+    """Each op's cost above its bytes, and the wait for the device. A step without probes is not
+    split: its kernels overlap, and transformers' launch nothing that it launches."""
+    if not has_op_probes(summary):
+        note = "no trial left an op out: measure it without --no-probes to split it"
+        return Split(parts=(), residual_name="not split", notes=(note,))
     replay, whole = summary.timing("back_to_back"), summary.timing(WITHOUT + "nothing")
     prefix, notes = WITHOUT, ("ops: graph replays, back to back, with and without the op",)
     if whole is None:

@@ -1,7 +1,7 @@
 """The account of a transformers step on a GPU: device time, replays, launches, host.
 
-A runtime with options is split against `hf-static` and `hf-graph` with the same options and against
-no others: with another attention kernel they launch, and wait for, something else.
+A runtime that names an attention kernel (`?sdpa=…`) is split against `hf-static` and `hf-graph`
+that name the same one and no others: with another they launch, and wait for, something else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from decodegap.explain.part import (
 )
 from decodegap.explain.summary import Summary
 from decodegap.record import KernelUse
-from decodegap.runtime_name import split_runtime
+from decodegap.runtime_name import RuntimeName, split_runtime
 
 _STATIC, _GRAPH = "hf-static", "hf-graph"
 # Their step is one replay already: there is no launching to tell apart from it.
@@ -70,9 +70,10 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
 
 
 def _arms_needed(summary: Summary) -> list[str]:
-    """`hf-static` and `hf-graph`, with the options of this runtime."""
-    runtime = split_runtime(summary.key.runtime)
-    return [runtime.renamed(name).text for name in (_STATIC, _GRAPH)]
+    """`hf-static` and `hf-graph`, with the attention kernel of this runtime if it is torch's."""
+    options = split_runtime(summary.key.runtime).options
+    shared = {key: value for key, value in options.items() if key == "sdpa"}
+    return [RuntimeName(name, shared).text for name in (_STATIC, _GRAPH)]
 
 
 def _why_not_separated(

@@ -43,19 +43,20 @@ class KernelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     only_b: tuple[str, ...] = ()
 
 
-def pairs_of(records: Sequence[Record]) -> list[Pair]:
-    """The complete pairs in their order, each run by one machine. Of two records of one trial the
-    later counts."""
+def pairs_of(records: Sequence[Record]) -> tuple[list[Pair], int]:
+    """The complete pairs in their order, each run by one machine; and how many are left out because
+    two machines ran them. Of two records of one trial the later counts."""
     arms: dict[str, dict[int, Record]] = {"A": {}, "B": {}}
     for record in sorted(records, key=lambda record: record.started_at):
         arm = record.trial.arm
         if arm is not None and record.wall_samples:
             arms[arm.name][arm.pair] = record
-    return [
+    complete = [
         Pair(index=index, a=arms["A"][index], b=arms["B"][index])
         for index in sorted(arms["A"].keys() & arms["B"].keys())
-        if _node(arms["A"][index]) == _node(arms["B"][index])
     ]
+    pairs = [pair for pair in complete if _node(pair.a) == _node(pair.b)]
+    return pairs, len(complete) - len(pairs)
 
 
 def _node(record: Record) -> str | None:

@@ -16,10 +16,13 @@ from decodegap.errors import DecodegapError
 from decodegap.explain.arms import KernelIdentity, Pair, dropped, kernel_identity, pairs_of
 from decodegap.explain.interval import LEAST_PAIRS, Interval, ratio_interval
 from decodegap.explain.prediction import (
+    BadPrediction,
     Outcome,
+    about_words,
     equivalence_bounds,
     outcome_of,
     parse_prediction,
+    registered_hash,
 )
 from decodegap.explain.summary import (
     CellKey,
@@ -28,6 +31,7 @@ from decodegap.explain.summary import (
     key_of,
     refuse_unlike,
 )
+from decodegap.grouping import grouped
 from decodegap.record import Record
 
 Verdict = Literal["faster", "slower", "no difference", "inconclusive"]
@@ -38,10 +42,6 @@ EXIT_CODES: dict[Verdict, int] = {
     "no difference": 3,
     "inconclusive": 4,
 }
-
-# A change of a twentieth is the least that alters what one deploys; the reference study's null,
-# CUDA Graphs on an L4, was 1.028.
-DEFAULT_MARGIN = 0.05
 
 
 class NoComparison(DecodegapError):
@@ -73,7 +73,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two arms, compared. `ratios` are of the pairs, in order; `interval` is None for fewer pairs
-    than `LEAST_PAIRS`; `failures` are the records that left their pair without a ratio."""
+    than `LEAST_PAIRS`; `failures` are the records that left their pair without a ratio, and
+    `num_split` the pairs that have none because two nodes ran them."""
 
     name: str
     device: str
@@ -86,6 +87,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     kernels: KernelIdentity
     prediction: Predicted | None
     failures: tuple[Record, ...]
+    num_split: int = 0
 
     @property
     def ratio(self) -> float:
@@ -103,10 +105,10 @@ def compare(records: Sequence[Record]) -> Comparison:
         NoComparison: no pair has a time in both arms; the message says why.
         UnlikeRecords: the arms differ in more than the runtime.
     """
-    pairs = pairs_of(records)
+    pairs, num_split = pairs_of(records)
     failures = dropped(records, pairs)
     if not pairs:
-        raise NoComparison(_why_no_pair(records, failures))
+        raise NoComparison(_why_no_pair(records, failures, num_split))
     _refuse_unlike(pairs)
     ratios = tuple(pair.ratio for pair in pairs)
     interval = ratio_interval(ratios)
@@ -122,21 +124,21 @@ def compare(records: Sequence[Record]) -> Comparison:
         margin=first.margin,
         verdict=verdict_of(interval, first.margin),
         kernels=kernel_identity(pairs),
-        prediction=_predicted(pairs[0].a, interval),
+        prediction=_predicted(pairs, interval),
         failures=tuple(failures),
+        num_split=num_split,
     )
 
 
 def comparisons_in(records: Sequence[Record]) -> dict[tuple[str, str, CellKey], list[Record]]:
     """Records that carry an arm, by (run, comparison, cell without its runtime)."""
-    groups: dict[tuple[str, str, CellKey], list[Record]] = {}
-    for record in records:
-        if record.trial.arm is not None:
-            cell = msgspec.structs.replace(key_of(record), runtime="")
-            groups.setdefault((record.trial.run, record.trial.arm.comparison, cell), []).append(
-                record
-            )
-    return groups
+    return grouped((record for record in records if record.trial.arm is not None), _compared)
+
+
+def _compared(record: Record) -> tuple[str, str, CellKey]:
+    assert record.trial.arm is not None, "only records of a comparison come here"
+    cell = msgspec.structs.replace(key_of(record), runtime="")
+    return record.trial.run, record.trial.arm.comparison, cell
 
 
 def verdict_of(interval: Interval | None, margin: float) -> Verdict:
@@ -153,25 +155,41 @@ def verdict_of(interval: Interval | None, margin: float) -> Verdict:
 
 
 def pairs_needed(comparison: Comparison) -> int:
-    """About how many pairs would bring the interval inside the margin, were the arms equal: its
-    width shrinks with the square root of their number."""
-    if comparison.interval is None:
+    """About how many pairs would bring the interval inside the margin, or off 1, whichever takes
+    fewer, if the ratio stays: its width shrinks with the square root of their number."""
+    interval, num_pairs = comparison.interval, len(comparison.ratios)
+    if interval is None:
         return LEAST_PAIRS
     least, most = equivalence_bounds(comparison.margin)
-    shrink = comparison.interval.width / (most - least)
-    return max(len(comparison.ratios), math.ceil(len(comparison.ratios) * shrink**2))
+    ratio = comparison.ratio
+    room = max(abs(ratio - 1), min(ratio - least, most - ratio))
+    reach = max(interval.high - ratio, ratio - interval.low)
+    return max(num_pairs + 1, math.ceil(num_pairs * (reach / room) ** 2))
 
 
-def _predicted(record: Record, interval: Interval | None) -> Predicted | None:
-    arm = record.trial.arm
-    assert arm is not None
-    if arm.prediction is None or arm.prediction_sha256 is None:
+def _predicted(pairs: Sequence[Pair], interval: Interval | None) -> Predicted | None:
+    """What the records say was predicted, held against the interval; `altered` where they do not
+    all say it, or the hash is not of it."""
+    said = {
+        (record.trial.arm.prediction, record.trial.arm.prediction_sha256)
+        for pair in pairs
+        for record in (pair.a, pair.b)
+        if record.trial.arm is not None
+    }
+    text, sha256 = max(said, key=str)
+    if text is None or sha256 is None:
         return None
-    prediction = parse_prediction(arm.prediction)
+    try:
+        prediction = parse_prediction(text)
+    except BadPrediction:
+        return Predicted(text=text, sha256=sha256, outcome="altered")
+    about = about_words(pairs[0].a.trial, pairs[0].b.trial)
     outcome: Outcome = "undecided"
-    if interval is not None:
+    if len(said) > 1 or registered_hash(prediction, about) != sha256:
+        outcome = "altered"
+    elif interval is not None:
         outcome = outcome_of(prediction, interval.low, interval.high)
-    return Predicted(text=prediction.text, sha256=arm.prediction_sha256, outcome=outcome)
+    return Predicted(text=prediction.text, sha256=sha256, outcome=outcome)
 
 
 def _refuse_unlike(pairs: Sequence[Pair]) -> None:
@@ -190,7 +208,9 @@ def _device_name(record: Record) -> str:
     return str(conditions(record).get("device", record.trial.device))
 
 
-def _why_no_pair(records: Sequence[Record], failures: Sequence[Record]) -> str:
+def _why_no_pair(records: Sequence[Record], failures: Sequence[Record], num_split: int) -> str:
+    if num_split:
+        return f"two nodes ran each of {num_split} pairs: run the comparison again, on one node"
     if not failures:
         return f"no pair is complete among {len(records)} trials; run the comparison to its end"
     first = failures[0]

@@ -17,6 +17,7 @@ import msgspec
 
 from decodegap.explain.part import kv_bytes
 from decodegap.explain.summary import Summary, conditions, summarise
+from decodegap.grouping import grouped
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,18 +90,13 @@ def curves_of(summaries: Iterable[Summary]) -> tuple[Curve, ...]:
 
     Cells of different machines, versions, protocols or measured bandwidths make no common curve.
     """
-    groups: dict[object, list[Summary]] = {}
-    for summary in summaries:
-        groups.setdefault(_all_but_context(summary), []).append(summary)
+    groups = grouped(summaries, _all_but_context)
     return tuple(_curve(group) for group in groups.values() if len(group) > 1)
 
 
 def pooled(summaries: Iterable[Summary]) -> list[Summary]:
     """Like cells of several runs as one cell, with the trials of all of them."""
-    groups: dict[object, list[Summary]] = {}
-    for summary in summaries:
-        key = (_all_but_context(summary), summary.key.context)
-        groups.setdefault(key, []).append(summary)
+    groups = grouped(summaries, lambda one: (_all_but_context(one), one.key.context))
     return [_pool(group) for group in groups.values()]
 
 

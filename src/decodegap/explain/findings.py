@@ -6,8 +6,9 @@ from typing import Literal
 import msgspec
 
 from decodegap.explain.account import Account
-from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, NEW_LENGTHS
+from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, NEW_LENGTHS, Part
 from decodegap.explain.summary import Summary
+from decodegap.grouping import grouped
 from decodegap.record import Environment, HostState
 from decodegap.units import format_bandwidth, format_hertz, format_seconds
 
@@ -50,10 +51,7 @@ def findings_on(cells: Sequence[Cell]) -> list[Finding]:
 
 
 def _comparable(cells: Iterable[Cell]) -> list[list[Cell]]:
-    groups: dict[object, list[Cell]] = {}
-    for cell in cells:
-        key = msgspec.structs.replace(cell.summary.key, runtime="")
-        groups.setdefault(key, []).append(cell)
+    groups = grouped(cells, lambda cell: msgspec.structs.replace(cell.summary.key, runtime=""))
     return list(groups.values())
 
 
@@ -114,12 +112,14 @@ def _what_is_left(best: Cell) -> Iterator[Finding]:
         text = f"memory sets the pace: the floor is {floor / step:.0%} of the step"
         hint = "only fewer bytes help: a smaller format, a shorter context, a smaller model"
     elif above:
-        largest = max(above, key=lambda part: part.seconds)
+        left = Part(best.account.residual_name, best.account.residual, "")
+        largest = max([*above, left], key=lambda part: part.seconds)
         text = (
             f"the floor is {floor / step:.0%} of the step; the largest part above it is "
             f"{largest.name}: {format_seconds(largest.seconds)}, {largest.seconds / step:.0%}"
         )
-        hint = REMEDIES.get(largest.name, "see the account")
+        hint = "see the notes of the account" if largest is left else "see the account"
+        hint = REMEDIES.get(largest.name, hint)
     else:
         return  # nothing was told apart but the floor
     yield Finding(severity="advice", cells=(best.name,), text=text, hint=hint)

@@ -10,8 +10,10 @@ from typing import Literal
 import msgspec
 
 from decodegap.errors import DecodegapError
+from decodegap.record import Trial
 
-Outcome = Literal["confirmed", "refuted", "undecided"]
+# `altered`: the records' claim is not the one that was registered.
+Outcome = Literal["confirmed", "refuted", "undecided", "altered"]
 
 
 class BadPrediction(DecodegapError):
@@ -41,28 +43,33 @@ def parse_prediction(text: str) -> Prediction:
     """
     stripped = text.strip()
     if bound := _BOUND.fullmatch(stripped):
-        return _bounded(bound[1], float(bound[2]), text)
+        return _bounded(bound[1], bound[2], text)
     if within := _WITHIN.fullmatch(stripped):
-        share = float(within[1]) / 100
-        low, high = equivalence_bounds(_positive(share, text))
-        return Prediction(text=f"no difference within {share * 100:.10g} %", low=low, high=high)
+        percent = _canonical(within[1], text)
+        low, high = equivalence_bounds(float(percent) / 100)
+        return Prediction(text=f"no difference within {percent} %", low=low, high=high)
     raise BadPrediction(
         f"cannot read the prediction {text!r}; write `ratio > 1.2`, `ratio < 0.9` or "
         "`no difference within 5 %`"
     )
 
 
-def _bounded(sign: str, value: float, text: str) -> Prediction:
-    canonical = f"ratio {sign} {_positive(value, text):.10g}"
+def _bounded(sign: str, figure: str, text: str) -> Prediction:
+    value = _canonical(figure, text)
     if sign == ">":
-        return Prediction(text=canonical, low=value, high=None)
-    return Prediction(text=canonical, low=None, high=value)
+        return Prediction(text=f"ratio > {value}", low=float(value), high=None)
+    return Prediction(text=f"ratio < {value}", low=None, high=float(value))
 
 
-def _positive(value: float, text: str) -> float:
-    if value <= 0:
-        raise BadPrediction(f"{text!r}: the figure must be above 0; a ratio always is")
-    return value
+# What a ratio can be said to be, and what the canonical spelling writes without an exponent.
+_LEAST, _MOST = 1e-4, 1e6
+
+
+def _canonical(figure: str, text: str) -> str:
+    """A figure as it is spelled, hashed and read back."""
+    if not _LEAST <= float(figure) <= _MOST:
+        raise BadPrediction(f"{text!r}: the figure must lie between {_LEAST:g} and {_MOST:,.0f}")
+    return f"{float(figure):.10g}"
 
 
 def equivalence_bounds(margin: float) -> tuple[float, float]:
@@ -70,8 +77,8 @@ def equivalence_bounds(margin: float) -> tuple[float, float]:
     return 1 / (1 + margin), 1 + margin
 
 
-def parse_share(text: str) -> float:
-    """`5%`, `5 %` or `0.05` as 0.05.
+def parse_share(text: str, what: str = "a share") -> float:
+    """`5%`, `5 %` or `0.05` as 0.05. `what` names it where it is refused.
 
     Raises:
         BadPrediction: not a share between 0 and 1.
@@ -79,8 +86,17 @@ def parse_share(text: str) -> float:
     matched = _SHARE.fullmatch(text.strip())
     share = float(matched[1]) / (100 if matched[2] else 1) if matched else 0.0
     if not 0 < share < 1:
-        raise BadPrediction(f"{text!r} is not a share above 0 and below 100 %; write `5%`")
+        raise BadPrediction(f"{what}: {text!r} is not above 0 and below 100 %; write `5%`")
     return share
+
+
+def about_words(a: Trial, b: Trial) -> str:
+    """What the ratio of two arms is of, from a trial of each: the part of a prediction's hash that
+    is not the claim."""
+    return (
+        f"{a.shape.name}, {a.format}, {a.weights} weights, seed {a.seed}, context {a.context}, "
+        f"{a.num_steps} steps after {a.num_warmup}: step of {a.runtime} ÷ step of {b.runtime}"
+    )
 
 
 def registered_hash(prediction: Prediction, about: str) -> str:

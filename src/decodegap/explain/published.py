@@ -23,7 +23,8 @@ _GRAPH_ARMS = ("hf-static", "hf-graph")
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One published figure. Value: a ratio, or seconds for `step`; None for a cell that ran out of
-    memory. `mark`: H quoted, M reported by a reader, D arithmetic, I inferred."""
+    memory. `mark`: H quoted, M reported by a reader, D arithmetic, I inferred. `format`: of those
+    figures that a runtime of ours has too."""
 
     kind: Kind
     model: str
@@ -32,6 +33,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     context: int
     value: float | None
     mark: str
+    format: str = "bf16"
 
 
 class Counterpart(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +96,8 @@ def _counterparts(
             arms = (comparison.a.key.runtime, comparison.b.key.runtime)
             key = comparison.a.key
             if arms == _GRAPH_ARMS and (key.model, key.context) == (figure.model, figure.context):
-                yield _counterpart(figure, _row_name(comparison.device), comparison.ratio)
+                device = _row_name(comparison.device)
+                yield _counterpart(figure, device, key.format, comparison.ratio)
         return
     for summary in summaries:
         key = summary.key
@@ -107,12 +110,13 @@ def _counterparts(
             if ratio is None:
                 continue
             value = ratio
-        yield _counterpart(figure, summary.device.name, value)
+        yield _counterpart(figure, summary.device.name, key.format, value)
 
 
-def _counterpart(figure: Figure, device: str, value: float) -> Counterpart:
-    unlike = None if device == figure.device else "another device"
-    return Counterpart(device=device, value=value, unlike=unlike)
+def _counterpart(figure: Figure, device: str, fmt: str, value: float) -> Counterpart:
+    unlike = [f"in {fmt}"] if fmt != figure.format else []
+    unlike += ["another device"] if device != figure.device else []
+    return Counterpart(device=device, value=value, unlike=", ".join(unlike) or None)
 
 
 def _row_name(reported: str) -> str:

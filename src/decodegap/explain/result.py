@@ -10,6 +10,7 @@ from decodegap.explain.curve import Curve, curves_of
 from decodegap.explain.findings import Cell, Finding, findings_on
 from decodegap.explain.growth import findings_on_curves
 from decodegap.explain.summary import CellKey, Summary, group_by_cell, summarise
+from decodegap.grouping import grouped
 from decodegap.predict.catalogue import catalogue_devices
 from decodegap.predict.device import Device, derive_device, match_runtime_name, with_measured
 from decodegap.record import Record
@@ -55,10 +56,7 @@ def read_result(records: Sequence[Record]) -> Result:
 
 def group_by_run(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Records of each run, in the order the runs are first met."""
-    runs: dict[str, list[Record]] = {}
-    for record in records:
-        runs.setdefault(record.trial.run, []).append(record)
-    return runs
+    return grouped(records, lambda record: record.trial.run)
 
 
 def _account(

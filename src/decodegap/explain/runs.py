@@ -2,24 +2,37 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from decodegap.errors import DecodegapError, Unavailable
 from decodegap.explain.compare import Comparison, NoComparison, compare, comparisons_in
 from decodegap.explain.curve import curves_of, pooled
-from decodegap.explain.findings import Cell
+from decodegap.explain.findings import Cell, Finding
 from decodegap.explain.growth import findings_on_curves
 from decodegap.explain.result import Result, group_by_run, read_result
 from decodegap.record import Record
 
 
-def read_runs(records: Sequence[Record]) -> list[Result | Comparison]:
-    """What each run says, in the order the runs are first met; last, a result without cells, if
-    like cells of several runs make curves. A comparison of which no pair is complete is read as the
-    cells it did measure.
+class Runs(msgspec.Struct, frozen=True):
+    """What the runs of a folder say, and an error for each that cannot be read."""
 
-    Raises:
-        UnlikeRecords: trials that belong together come from different machines or versions.
+    read: tuple[Result | Comparison, ...]
+    errors: tuple[DecodegapError, ...]
+
+
+def read_runs(records: Sequence[Record]) -> Runs:
+    """What each run says, in the order the runs are first met; last, a result without cells, if
+    like cells of several runs make curves. A comparison of which no pair is complete, or which
+    cannot be made here, is read as the cells it did measure.
     """
-    runs = [read for run in group_by_run(records).values() for read in _read_run(run)]
-    return runs + _across(runs)
+    runs: list[Result | Comparison] = []
+    errors = []
+    for name, run in group_by_run(records).items():
+        try:
+            runs += _read_run(run)
+        except DecodegapError as error:
+            errors.append(DecodegapError(f"run {name} is left out: {error}"))
+    return Runs(read=(*runs, *_across(runs)), errors=tuple(errors))
 
 
 def _across(runs: Sequence[Result | Comparison]) -> list[Result | Comparison]:
@@ -46,3 +59,9 @@ def _read_arms(records: Sequence[Record]) -> Result | Comparison:
         return compare(records)
     except NoComparison:
         return read_result(records)
+    except Unavailable as error:  # scipy, which the core does without
+        result = read_result(records)
+        cells = tuple(cell.name for cell in result.cells)
+        text = "the two arms of this comparison are shown and not compared"
+        found = Finding(severity="warning", cells=cells, text=text, hint=str(error))
+        return msgspec.structs.replace(result, findings=(*result.findings, found))

@@ -13,6 +13,7 @@ from statistics import median
 import msgspec
 
 from decodegap.errors import DecodegapError
+from decodegap.grouping import grouped
 from decodegap.predict.device import Device
 from decodegap.predict.floor import Floor, step_floor
 from decodegap.predict.formats import get_format
@@ -112,10 +113,7 @@ def key_of(record: Record) -> CellKey:
 
 def group_by_cell(records: Iterable[Record]) -> dict[CellKey, list[Record]]:
     """Records by cell, cells in the order they are first met."""
-    groups: dict[CellKey, list[Record]] = {}
-    for record in records:
-        groups.setdefault(key_of(record), []).append(record)
-    return groups
+    return grouped(records, key_of)
 
 
 def summarise(records: Sequence[Record], device: Device) -> Summary | None:
@@ -155,8 +153,21 @@ def refuse_unlike(records: Sequence[Record], but: Sequence[str] = ()) -> None:
             if what not in but and first.get(what) != other.get(what):
                 raise UnlikeRecords(
                     f"records {records[0].id} and {record.id} differ in {what} "
-                    f"({first.get(what)} and {other.get(what)}); put them in folders of their own"
+                    f"({_difference(first.get(what), other.get(what))}); put them in folders of "
+                    "their own"
                 )
+
+
+def _difference(first: object, other: object) -> str:
+    """Two values in words; of two structures what differs, not all they hold."""
+    if not (isinstance(first, msgspec.Struct) and isinstance(other, msgspec.Struct)):
+        return f"{first} and {other}"
+    ours, theirs = msgspec.structs.asdict(first), msgspec.structs.asdict(other)
+    return ", ".join(
+        f"{name} {value} and {theirs.get(name)}"
+        for name, value in ours.items()
+        if theirs.get(name) != value
+    )
 
 
 def conditions(record: Record) -> dict[str, object]:

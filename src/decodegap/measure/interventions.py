@@ -16,21 +16,26 @@ without some kernels is no shorter, since the host sets its pace; there the host
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 import torch
 
 from decodegap.measure import timers
-from decodegap.measure.runtimes.hf_model import attention_by, build_config, synthetic_model
+from decodegap.measure.positions import PROBE_STEPS, PROBE_WARMUP
+from decodegap.measure.runtimes.hf_model import (
+    DTYPES,
+    attention_by,
+    build_config,
+    synthetic_model,
+)
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.predict.hf_config import from_hf
 from decodegap.predict.tensors import OPS
 from decodegap.record import Trial
 
-NUM_STEPS = 10
 _NUM_OP_STEPS, _NUM_OP_ROUNDS = 20, 5
-_NUM_WARMUP = 2
 _TWIN_CONTEXT = 16
 _TWIN_HEAD_DIM = 8
 _BYPASS = "decodegap_no_attention"
@@ -49,8 +54,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
     def time(self, step: Callable[[], object]) -> list[float]:
         with torch.inference_mode():
-            timers.wall(step, _NUM_WARMUP, self.synchronize)
-            return timers.wall(step, NUM_STEPS, self.synchronize)
+            timers.wall(step, PROBE_WARMUP, self.synchronize)
+            return timers.wall(step, PROBE_STEPS, self.synchronize)
 
     def time_in_turn(self, steps: Mapping[str, Callable[[], object]], num_steps: int) -> Samples:
         """Each step by its name, one of each in turn: where the host sets the pace and slows down
@@ -58,7 +63,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         samples: Samples = {name: [] for name in steps}
         with torch.inference_mode():
             for step in steps.values():
-                timers.wall(step, _NUM_WARMUP, self.synchronize)
+                timers.wall(step, PROBE_WARMUP, self.synchronize)
             for _ in range(num_steps):
                 for name, step in steps.items():
                     samples[name] += timers.wall(step, 1, self.synchronize)
@@ -114,18 +119,20 @@ def lengths_seen(bench: Bench) -> Samples:
     new ones. A library that keeps something for each KV length, as cuDNN its plans, finds it for
     the former and makes it for the latter, every step anew."""
     trial = bench.trial
-    num_seen = trial.num_warmup + trial.num_steps - _NUM_WARMUP
+    num_seen = trial.num_warmup + trial.num_steps - PROBE_WARMUP
     again = runtime_factory(get_runtime(trial.runtime))(bench.model, trial)
     with torch.inference_mode():
         again.prefill(bench.prompt)
     steps = {"lengths_new": bench.runtime.step, "lengths_seen": again.step}
-    return bench.time_in_turn(steps, min(NUM_STEPS, num_seen))
+    return bench.time_in_turn(steps, min(PROBE_STEPS, num_seen))
 
 
 def host_twin(bench: Bench) -> Samples:
-    """The step of the same runtime on a twin of the model, and the twin's linears alone."""
+    """The step of the same runtime on a twin of the model, and the twin's linears alone. In the
+    trial's own type: the calls of another lead to other kernels."""
     trial = _twin_of(bench.trial)
-    model = synthetic_model(build_config(trial), torch.bfloat16, trial.device, trial.seed).eval()
+    dtype = DTYPES[trial.format]
+    model = synthetic_model(build_config(trial), dtype, trial.device, trial.seed).eval()
     runtime = runtime_factory(get_runtime(trial.runtime))(model, trial)
     prompt = torch.ones(1, _TWIN_CONTEXT, dtype=torch.long, device=trial.device)
     with torch.inference_mode():
@@ -151,11 +158,15 @@ def without_each_op(bench: Bench) -> Samples:
     """The engine's graph with none and with each of its ops left out; what a graph without an op
     computes is meaningless. All are captured anew and timed in turn, round after round."""
     engine = bench.runtime.engine
-    replays = {op: engine.step_without(op) for op in ("nothing", *OPS)}
+    place = partial(engine.place, token=0, position=bench.trial.context)
+    replays = {}
+    for op in ("nothing", *OPS):
+        place()  # capturing runs a step first, which takes a position
+        replays[op] = engine.step_without(op)
     samples: Samples = {f"replay_without_{op}": [] for op in replays}
     for _ in range(_NUM_OP_ROUNDS):
         for op, replay in replays.items():
-            engine.place(token=0, position=bench.trial.context)
+            place()
             samples[f"replay_without_{op}"] += timers.back_to_back(
                 replay, _NUM_OP_STEPS, bench.synchronize
             )

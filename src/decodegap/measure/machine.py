@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The host. Limits are the container's (cgroup), None where there is none."""
+    """The host. Limits are the container's (cgroup), None where there is none. The last-level cache
+    is all that the CPUs this process may use can reach."""
 
     cpu: str
     num_cpus: int
@@ -72,8 +74,26 @@ def ask(call: Any, *args: Any) -> Any:
         return None
 
 
+# CUDA numbers GPUs the fastest first unless told otherwise, the driver by their place on the bus.
+# On a host of unlike GPUs torch's `cuda:0` could be another card than the one that is named, probed
+# and watched here. CUDA reads this once, when it starts, and `CUDA_VISIBLE_DEVICES` by it.
+_ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+
+
+def number_gpus_by_bus() -> None:
+    """Have CUDA number GPUs as the driver does, in this process and in those it starts, unless the
+    person has set an order. Comes before CUDA is first used."""
+    os.environ.setdefault(_ORDER, _BY_BUS)
+
+
 def list_gpus() -> list[Gpu]:
-    """Every GPU this process may use, in torch's order; empty without one."""
+    """Every GPU this process may use, in torch's order, which this settles (`number_gpus_by_bus`);
+    empty without one.
+
+    Raises:
+        Unavailable: the person has set another order, and there are several GPUs to confuse.
+    """
+    number_gpus_by_bus()
     try:
         with nvml() as lib:
             driver = _text(lib.nvmlSystemGetDriverVersion())
@@ -81,6 +101,12 @@ def list_gpus() -> list[Gpu]:
             gpus = [_gpu(lib, index, handle, driver) for index, handle in enumerate(handles)]
     except Unavailable:
         return []
+    order = os.environ[_ORDER]
+    if len(gpus) > 1 and order != _BY_BUS:
+        raise Unavailable(
+            f"{_ORDER}={order} numbers the {len(gpus)} GPUs of this machine in an order that is "
+            f"not known here: unset it, or set it to {_BY_BUS}, the order of nvidia-smi"
+        )
     return visible_gpus(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -123,16 +149,20 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+_CPU_TREE = Path("/sys/devices/system/cpu")
+
+
 def describe_host() -> Host:
     memory = psutil.virtual_memory()
+    cpus = frozenset(os.sched_getaffinity(0))
     return Host(
         cpu=_cpu_model(),
-        num_cpus=len(os.sched_getaffinity(0)),
+        num_cpus=len(cpus),
         cpu_limit=_cgroup_cpus(),
         memory_bytes=memory.total,
         available_bytes=memory.available,
         memory_limit_bytes=_cgroup_memory(),
-        last_level_cache_bytes=_last_level_cache(),
+        last_level_cache_bytes=last_level_cache_bytes(cpus, _CPU_TREE),
         os=platform.platform(),
         python=platform.python_version(),
     )
@@ -158,13 +188,35 @@ def _cgroup_memory() -> int | None:
     return None
 
 
-def _last_level_cache() -> int | None:
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-        sizes.append(int(text.rstrip("KMG")) * unit)
-    return max(sizes, default=None)
+@cache  # neither changes while a process runs, and a large host has a thousand files to read
+def last_level_cache_bytes(cpus: frozenset[int], tree: Path) -> int | None:
+    """All last-level caches that `cpus` reach, each counted once: a chip of several dies has one a
+    die, a host of several chips one a chip. None where sysfs, whose CPUs are in `tree`, does not
+    say."""
+    caches = {}
+    for cpu in cpus:
+        for folder in (tree / f"cpu{cpu}" / "cache").glob("index*"):
+            level, shared, size = (
+                _said(folder / name) for name in ("level", "shared_cpu_list", "size")
+            )
+            if level and size:
+                caches[int(level), shared] = _cache_size(size)
+    last = max((level for level, _ in caches), default=None)
+    return sum(size for (level, _), size in caches.items() if level == last) or None
+
+
+def _said(path: Path) -> str:
+    """What a file of one line says; nothing where there is none."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _cache_size(text: str) -> int:
+    """`32768K` in bytes."""
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+    return int(text.rstrip("KMG")) * unit
 
 
 def _lines(path: str) -> list[str]:

@@ -21,6 +21,7 @@ from typing import IO
 import msgspec
 
 from decodegap.errors import DecodegapError
+from decodegap.measure.machine import number_gpus_by_bus
 from decodegap.record import Environment, Measurement, Outcome, Record, Trial, new_id
 
 _WORKER = "decodegap.measure.worker"
@@ -122,6 +123,7 @@ def _started(module: str, job: bytes) -> Iterator["_Worker"]:
 
     It is a session of its own, so Ctrl-C reaches only the parent, which then kills it.
     """
+    number_gpus_by_bus()
     receive, send = os.pipe()
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as job_file:
         job_file.write(job)

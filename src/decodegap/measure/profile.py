@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from decodegap.measure.positions import NUM_TRACER_STEPS
 from decodegap.record import KernelUse, Profile
 
 
@@ -19,7 +20,8 @@ def profile_steps(step: Callable[[], object], num_steps: int, on_gpu: bool) -> P
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     activities = [ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities):
-        step()
+        for _ in range(NUM_TRACER_STEPS):
+            step()
         synchronize()
     with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         synchronize()

@@ -7,8 +7,10 @@ from typing import TypeVar
 
 import msgspec
 
+from decodegap.errors import DoesNotFit
 from decodegap.measure.parent import run_process
 from decodegap.measure.runtimes.registry import get_runtime, why_unavailable
+from decodegap.measure.trial import check_trial_fits
 from decodegap.record import Outcome, Record, Trial, new_id
 from decodegap.record_files import write_record
 
@@ -43,15 +45,28 @@ def by_process(items: Iterable[T], trial_of: Callable[[T], Trial]) -> Iterable[l
 
 
 def run_together(trials: Sequence[Trial]) -> Iterator[Record]:
-    """The records of trials that share a process; a runtime that cannot run here costs none."""
+    """The records of trials that share a process; one that cannot run here, or does not fit, costs
+    none."""
     able = []
     for trial in trials:
-        reason = why_unavailable(get_runtime(trial.runtime), trial.device)
-        if reason is None:
+        refused = _refused(trial)
+        if refused is None:
             able.append(trial)
         else:
-            yield not_started(trial, "unavailable", reason)
+            yield refused
     yield from run_process(able)
+
+
+def _refused(trial: Trial) -> Record | None:
+    """The record of a trial that is not worth a process; None of one that is."""
+    reason = why_unavailable(get_runtime(trial.runtime), trial.device)
+    if reason is not None:
+        return not_started(trial, "unavailable", reason)
+    try:
+        check_trial_fits(trial)
+    except DoesNotFit as error:
+        return not_started(trial, "oom", f"not started: {error}")
+    return None
 
 
 def not_started(trial: Trial, outcome: Outcome, reason: str) -> Record:

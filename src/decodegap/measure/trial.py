@@ -1,21 +1,27 @@
 """From what a person asked for to the trials to run, every refusal made before any of them."""
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from pathlib import Path
-from typing import Literal
+from collections.abc import Callable, Hashable, Iterable
+from typing import Literal, TypeVar
 
 import msgspec
 
-from decodegap.errors import BadContext, DoesNotFit, UnknownFormat
+from decodegap.errors import BadContext, DecodegapError, DoesNotFit, UnknownFormat
 from decodegap.measure.machine import free_memory_bytes
-from decodegap.measure.runtimes.registry import RuntimeSpec, default_runtimes, parse_runtime
+from decodegap.measure.positions import check_apart, check_positions
+from decodegap.measure.runtimes.registry import (
+    RuntimeEntry,
+    RuntimeSpec,
+    default_runtimes,
+    get_runtime,
+    parse_runtime,
+)
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
 from decodegap.predict.checkpoint import check_checkpoint
 from decodegap.predict.formats import Format, get_format
 from decodegap.predict.model import ModelShape
 from decodegap.predict.resolve import ModelSource, checkpoint_folder, resolve_model
-from decodegap.predict.traffic import check_context, held_bytes, parameter_bytes
+from decodegap.predict.tensors import parameter_tensors
+from decodegap.predict.traffic import held_bytes, parameter_bytes
 from decodegap.record import Trial, Weights, new_id
 from decodegap.units import format_bytes
 
@@ -23,16 +29,14 @@ _CPU_MODEL = "smollm2-135m"
 _GPU_MODEL = "qwen2.5-7b"
 # Beside weights and KV: logits of every judged step, activations of the prefill, the CUDA context.
 _WORKING_BYTES = 1 << 30
-# Positions for the steps after the timed ones: other timers, profiler, interventions. Few, since
-# attention over a static cache reads what is allocated: 64 is 3 % at context 2048.
-SPARE_POSITIONS = 64
 
 # How far a process goes: one trial, or one round, in which every cell is measured once.
 ProcessPer = Literal["trial", "round"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What `decodegap measure` was asked. None: the default, resolved by `plan_trials`."""
+    """What `decodegap measure` was asked. None: the default, resolved by `plan_trials`. `arms`: the
+    runtimes are the two arms of a comparison, which may be the same one."""
 
     model: str | None
     runtimes: tuple[str, ...]
@@ -47,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     probes: bool
     process: ProcessPer = "trial"
+    arms: bool = False
 
 
 def plan_trials(request: Request) -> list[Trial]:
@@ -59,13 +64,12 @@ def plan_trials(request: Request) -> list[Trial]:
     """
     fmt = get_format(request.format)
     specs = choose_runtimes(request, fmt)
-    source = choose_model(request, fmt)
-    if request.process == "round":
-        check_apart(request.contexts, request.num_warmup + request.num_steps)
-    for context in request.contexts:
-        check_positions(source.shape, context, request)
-        check_fits(source.shape, context, fmt, request.device)
-    first = first_trial(request, source, specs[0].text, new_id())
+    _refuse_twice(request)
+    # What does not fit one runtime may fit the others: that one's trials are then `oom`, unstarted.
+    least = min((spec.entry for spec in specs), key=lambda entry: len(entry.stacks))
+    source = choose_model(request, fmt, least)
+    _check_contexts(request, source.shape, fmt, least)
+    first = _first_trial(request, source, specs[0].text)
     cells = [(context, spec.text) for context in request.contexts for spec in specs]
     rounds = interleave(cells, num_rounds(request.process, request.num_trials))
     trials = (
@@ -76,6 +80,37 @@ def plan_trials(request: Request) -> list[Trial]:
         in_round(trial, trial.order // len(cells), request.process, request.num_trials)
         for trial in trials
     ]
+
+
+def _check_contexts(request: Request, shape: ModelShape, fmt: Format, entry: RuntimeEntry) -> None:
+    num_steps = request.num_warmup + request.num_steps
+    if request.process == "round":
+        check_apart(request.contexts, num_steps)
+    for context in request.contexts:
+        check_positions(shape, context, num_steps, request.device)
+        check_fits(shape, context, fmt, request.device, entry)
+
+
+def _first_trial(request: Request, source: ModelSource, runtime: str) -> Trial:
+    """The first trial of a run: its weights found and proven whole, the first context."""
+    weights, folder = choose_weights(source, request.weights)
+    return Trial(
+        run=new_id(),
+        order=0,
+        shape=source.shape,
+        config=source.config,
+        runtime=runtime,
+        format=request.format,
+        context=request.contexts[0],
+        num_warmup=request.num_warmup,
+        num_steps=request.num_steps,
+        weights=weights,
+        folder=folder,
+        device=request.device,
+        seed=request.seed,
+        timeout_seconds=request.timeout_seconds,
+        probes=request.probes,
+    )
 
 
 def held_against(trial: Trial, bytes_per_second: float) -> Trial:
@@ -111,45 +146,39 @@ def in_round(trial: Trial, round_index: int, per: ProcessPer, num_timed: int) ->
     return msgspec.structs.replace(trial, process=f"profile{apart}", num_steps=0, probes=False)
 
 
-def check_apart(contexts: Sequence[int], num_steps: int) -> None:
-    """Contexts that one process measures must not run into each other: libraries keep plans by
-    the length of the cache, and a step at a length met before is another step.
+T = TypeVar("T")
+
+
+def first_twice(
+    values: Iterable[T], meaning: Callable[[T], Hashable] = lambda value: value
+) -> tuple[T, T] | None:
+    """The first two values that mean the same, however they are spelled; None where none do."""
+    seen: dict[Hashable, T] = {}
+    for value in values:
+        key = meaning(value)
+        if key in seen:
+            return seen[key], value
+        seen[key] = value
+    return None
+
+
+def _refuse_twice(request: Request) -> None:
+    """A cell named twice would be measured twice in a round, whose process may be one.
 
     Raises:
-        BadContext: two of them are closer than the steps a trial decodes.
+        DecodegapError: a runtime or a context is there twice, in whatever spelling.
     """
-    least = num_steps + SPARE_POSITIONS
-    for low, high in pairwise(sorted(contexts)):
-        if high - low < least:
-            raise BadContext(
-                f"contexts {low} and {high} are closer than the {least} steps that a trial "
-                "decodes, and one process is to run both; give a process per trial"
-            )
-
-
-def first_trial(request: Request, source: ModelSource, runtime: str, run: str) -> Trial:
-    """The first trial of a run: the model's weights found and proven whole, the first context.
-
-    Raises:
-        DecodegapError: there are no such weights, or they are not whole.
-    """
-    weights, folder = choose_weights(source, request)
-    return Trial(
-        run=run,
-        order=0,
-        shape=source.shape,
-        config=source.config,
-        runtime=runtime,
-        format=request.format,
-        context=request.contexts[0],
-        num_warmup=request.num_warmup,
-        num_steps=request.num_steps,
-        weights=weights,
-        folder=None if folder is None else str(folder),
-        device=request.device,
-        seed=request.seed,
-        timeout_seconds=request.timeout_seconds,
-        probes=request.probes,
+    same = first_twice(request.contexts)
+    if same is not None:
+        raise BadContext(f"--context {same[0]} is given twice; leave one out")
+    again = first_twice(request.runtimes, lambda text: parse_runtime(text).text)
+    if again is None or request.arms:
+        return
+    first, second = again
+    spelled = "" if first == second else f", once as {second!r}"
+    raise DecodegapError(
+        f"--runtime {first!r} is given twice{spelled}; leave one out, and ask for more --trials "
+        "if more are wanted"
     )
 
 
@@ -181,62 +210,85 @@ def interleave(cells: list[tuple[int, str]], num_rounds: int) -> Iterable[tuple[
         yield from cells if round_index % 2 == 0 else reversed(cells)
 
 
-def choose_model(request: Request, fmt: Format) -> ModelSource:
-    """The model named, or with none the default for the device: the largest that fits."""
+def choose_model(request: Request, fmt: Format, entry: RuntimeEntry) -> ModelSource:
+    """The model named, or with none the default for the device: the largest that fits it and the
+    runtime."""
     if request.model is not None:
         return resolve_model(request.model)
+
+    def fits(shape: ModelShape) -> bool:
+        return _fits(shape, max(request.contexts), fmt, request.device, entry)
+
     preferred = _CPU_MODEL if request.device == "cpu" else _GPU_MODEL
-    if _fits(catalogue_shape(preferred), max(request.contexts), fmt, request.device):
+    if fits(catalogue_shape(preferred)):
         return resolve_model(preferred)
     shapes = {name: catalogue_shape(name) for name in catalogue_models()}
-    fitting = [
-        (parameter_bytes(shape, fmt), name)
-        for name, shape in shapes.items()
-        if _fits(shape, max(request.contexts), fmt, request.device)
-    ]
+    fitting = [(parameter_bytes(shape, fmt), name) for name, shape in shapes.items() if fits(shape)]
     if not fitting:
         raise DoesNotFit(f"no catalogue model fits {request.device}; free memory or give a MODEL")
     return resolve_model(max(fitting)[1])
 
 
-def choose_weights(source: ModelSource, request: Request) -> tuple[Weights, Path | None]:
-    """(kind, folder). Weights that lie in a folder are used unless synthetic ones are asked for;
-    a Hugging Face id is fetched; a catalogue name or a bare config has synthetic weights."""
-    wanted = request.weights or source.default_weights
+def choose_weights(source: ModelSource, asked: Weights | None) -> tuple[Weights, str | None]:
+    """(kind, folder), the weights proven whole. Weights that lie in a folder are used unless
+    synthetic ones are asked for; a Hugging Face id is fetched; a catalogue name or a bare config
+    has synthetic weights.
+
+    Raises:
+        DecodegapError: there are no such weights, or they are not whole.
+    """
+    wanted = asked or source.default_weights
     if wanted == "synthetic":
         return "synthetic", None
     folder = checkpoint_folder(source)
     check_checkpoint(folder, source.shape)
-    return "checkpoint", folder
+    return "checkpoint", str(folder)
 
 
-def check_positions(shape: ModelShape, context: int, request: Request) -> None:
-    check_context(shape, context)
-    last = context + request.num_warmup + request.num_steps
-    if last > shape.max_context:
-        most = shape.max_context - request.num_warmup - request.num_steps
-        raise BadContext(
-            f"context {context} and {request.num_warmup + request.num_steps} steps pass the "
-            f"{shape.max_context} positions of {shape.name}; a context of at most {most}, "
-            "or fewer --steps"
-        )
+def needed_bytes(
+    shape: ModelShape, context: int, fmt: Format, entry: RuntimeEntry | None = None
+) -> int:
+    """Device memory a trial needs at least: weights, cache, working space, and what the runtime
+    holds beside the model it is judged by."""
+    stacked = 0 if entry is None else stacked_bytes(shape, fmt, entry)
+    return held_bytes(shape, context, fmt) + stacked + _WORKING_BYTES
 
 
-def needed_bytes(shape: ModelShape, context: int, fmt: Format) -> int:
-    """Device memory a trial needs at least: weights, cache, working space."""
-    return held_bytes(shape, context, fmt) + _WORKING_BYTES
+def stacked_bytes(shape: ModelShape, fmt: Format, entry: RuntimeEntry) -> int:
+    """Bytes of the matrices and biases that a runtime stacks, and so holds a second time. Not of
+    experts: no runtime that stacks decodes them, and it says so itself."""
+    return sum(
+        tensor.num_elements * fmt.plain_bytes
+        for tensor in parameter_tensors(shape)
+        if tensor.op in entry.stacks and tensor.kind != "norm" and tensor.expert is None
+    )
 
 
-def check_fits(shape: ModelShape, context: int, fmt: Format, device: str) -> None:
-    """Raises DoesNotFit with what is needed and what is there."""
-    if not _fits(shape, context, fmt, device):
-        needed, there = needed_bytes(shape, context, fmt), free_memory_bytes(device) or 0
-        raise DoesNotFit(
-            f"{shape.name} at context {context} needs {format_bytes(needed)} and {device} has "
-            f"{format_bytes(there)} free; take a smaller model or context"
-        )
+def check_fits(
+    shape: ModelShape, context: int, fmt: Format, device: str, entry: RuntimeEntry | None = None
+) -> None:
+    """Raises DoesNotFit with what is needed and what is there; without a runtime, for the memory
+    that every one of them needs."""
+    if _fits(shape, context, fmt, device, entry):
+        return
+    needed, there = needed_bytes(shape, context, fmt, entry), free_memory_bytes(device) or 0
+    held = ""
+    if entry is not None and entry.stacks:
+        held = f" in {entry.name}, which holds some matrices twice,"
+    raise DoesNotFit(
+        f"{shape.name} at context {context}{held} needs {format_bytes(needed)} and {device} has "
+        f"{format_bytes(there)} free; take a smaller model or context"
+    )
 
 
-def _fits(shape: ModelShape, context: int, fmt: Format, device: str) -> bool:
+def check_trial_fits(trial: Trial) -> None:
+    """Raises DoesNotFit if the trial's device has too little memory free now."""
+    fmt, entry = get_format(trial.format), get_runtime(trial.runtime)
+    check_fits(trial.shape, trial.context, fmt, trial.device, entry)
+
+
+def _fits(
+    shape: ModelShape, context: int, fmt: Format, device: str, entry: RuntimeEntry | None
+) -> bool:
     free = free_memory_bytes(device)
-    return free is None or needed_bytes(shape, context, fmt) <= free
+    return free is None or needed_bytes(shape, context, fmt, entry) <= free

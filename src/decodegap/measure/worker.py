@@ -11,14 +11,13 @@ from typing import Any
 
 import msgspec
 
-from decodegap.errors import DecodegapError, Unavailable, first_line
+from decodegap.errors import DecodegapError, DoesNotFit, Unavailable, first_line
 from decodegap.measure.parent import ENDS_PROCESS, WorkerReport, read_job, send_report
+from decodegap.measure.positions import LEAST_TIMER_STEPS, MOST_TIMER_STEPS, NUM_PROFILED
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
 from decodegap.record import Measurement, Outcome, Trial, Verdict
 
-# Steps of the other timers: half a second of them, within these bounds.
-_LEAST_STEPS, _MOST_STEPS, _OTHER_SECONDS = 5, 20, 0.5
-_NUM_PROFILED = 3
+_OTHER_SECONDS = 0.5  # that each of the other timers takes, within the bounds of its steps
 
 
 def main() -> None:
@@ -73,6 +72,8 @@ def report_on(trial: Trial, model: LoadedModel) -> WorkerReport:
         return measure(trial, model)
     except OutOfMemoryError as error:
         return WorkerReport(outcome="oom", reason=first_line(error))
+    except DoesNotFit as error:
+        return WorkerReport(outcome="oom", reason=str(error))
     except Unavailable as error:
         return WorkerReport(outcome="unavailable", reason=str(error))
     except DecodegapError as error:
@@ -193,7 +194,8 @@ def other_timers(
 
     if trial.device == "cpu":
         return {}
-    num_steps = max(_LEAST_STEPS, min(_MOST_STEPS, round(_OTHER_SECONDS / step_seconds)))
+    num_steps = round(_OTHER_SECONDS / step_seconds)
+    num_steps = max(LEAST_TIMER_STEPS, min(MOST_TIMER_STEPS, num_steps))
     return {
         "back_to_back": timers.back_to_back(runtime.step, num_steps, synchronize),
         "events": timers.events(runtime.step, num_steps, trial.device),
@@ -206,7 +208,7 @@ def profile_of(runtime: Any, trial: Trial) -> Any:
     from decodegap.measure.profile import profile_steps
 
     with torch.inference_mode():
-        return profile_steps(runtime.step, _NUM_PROFILED, on_gpu=trial.device != "cpu")
+        return profile_steps(runtime.step, NUM_PROFILED, on_gpu=trial.device != "cpu")
 
 
 def verdict_on(

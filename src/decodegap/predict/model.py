@@ -63,5 +63,5 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one position over all layers, bf16."""
+        """Keys and values of one position over all layers, in a 16-bit type."""
         return 2 * self.num_layers * self.kv_size * 2

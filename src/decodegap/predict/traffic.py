@@ -16,8 +16,6 @@ from decodegap.predict.formats import Format
 from decodegap.predict.model import ModelShape
 from decodegap.predict.tensors import ParameterTensor, parameter_tensors
 
-KV_BYTES = 2  # the cache is kept in a 16-bit type whatever the weights' format
-
 
 class Flow(msgspec.Struct, frozen=True):
     """One tensor's bytes in a step. `op` is the op that moves them."""
@@ -70,7 +68,7 @@ def step_traffic(shape: ModelShape, context: int, fmt: Format) -> Traffic:
         BadContext: the model cannot decode at this context.
     """
     check_context(shape, context)
-    flows = (*_weight_flows(shape, fmt), *_kv_flows(shape, context), _logits_flow(shape, fmt))
+    flows = (*_weight_flows(shape, fmt), *_kv_flows(shape, context, fmt), _logits_flow(shape, fmt))
     return Traffic(model=shape.name, context=context, format=fmt.name, flows=flows)
 
 
@@ -88,7 +86,12 @@ def parameter_bytes(shape: ModelShape, fmt: Format) -> int:
 
 def held_bytes(shape: ModelShape, context: int, fmt: Format) -> int:
     """All weights and a cache of `context` positions: what a device must hold at least."""
-    return parameter_bytes(shape, fmt) + context * shape.kv_bytes_per_token
+    return parameter_bytes(shape, fmt) + context * shape.num_layers * _kv_bytes(shape, fmt)
+
+
+def _kv_bytes(shape: ModelShape, fmt: Format) -> int:
+    """Keys and values of one position in one layer, in the type beside the packed weights."""
+    return 2 * shape.kv_size * fmt.plain_bytes
 
 
 def attended_positions(shape: ModelShape, layer: int, context: int) -> int:
@@ -126,8 +129,8 @@ def _reason(tensor: ParameterTensor, shape: ModelShape) -> str:
     return {"linear": "weights, once", "norm": "norm weights", "bias": "bias"}[tensor.kind]
 
 
-def _kv_flows(shape: ModelShape, context: int) -> Iterator[Flow]:
-    per_position = 2 * shape.kv_size * KV_BYTES
+def _kv_flows(shape: ModelShape, context: int, fmt: Format) -> Iterator[Flow]:
+    per_position = _kv_bytes(shape, fmt)
     for layer in range(shape.num_layers):
         positions = attended_positions(shape, layer, context)
         windowed = positions < context

@@ -15,6 +15,7 @@ from decodegap.explain.curve import curves_of, pooled
 from decodegap.explain.findings import Cell
 from decodegap.explain.result import Result
 from decodegap.explain.runs import cells_of
+from decodegap.grouping import grouped
 from decodegap.report.account_chart import account_chart, started_at
 from decodegap.report.curve import alike
 from decodegap.report.curve_chart import curve_chart
@@ -86,14 +87,14 @@ def _curve_charts(alt: Any, cells: Sequence[Cell], runtimes: Sequence[str]) -> I
 
 
 def _accounts(alt: Any, cells: Sequence[Cell]) -> Iterator[_Drawn]:
-    groups: dict[object, list[Cell]] = {}
-    for cell in cells:
-        if cell.account is not None:
-            key = cell.summary.key
-            run = cell.summary.records[0].trial.run
-            groups.setdefault((run, key.model, key.format, key.weights), []).append(cell)
-    for group in groups.values():
+    drawn = (cell for cell in cells if cell.account is not None)
+    for group in grouped(drawn, _run_and_model).values():
         yield "account", account_chart(alt, group), group[0].summary.key.model, started_at(group)
+
+
+def _run_and_model(cell: Cell) -> tuple[str, ...]:
+    key = cell.summary.key
+    return cell.summary.records[0].trial.run, key.model, key.format, key.weights
 
 
 def _page(alt: Any, charts: Iterable[Any]) -> str:

@@ -9,10 +9,16 @@ from rich.text import Text
 
 from decodegap.explain.arms import KernelIdentity
 from decodegap.explain.compare import ArmTimes, Comparison, pairs_needed
-from decodegap.explain.prediction import equivalence_bounds
+from decodegap.explain.prediction import Outcome, equivalence_bounds
 from decodegap.units import format_seconds
 
 _NAMES_SHOWN = 3
+_OUTCOME_WORDS: dict[Outcome, str] = {
+    "confirmed": "confirmed",
+    "refuted": "refuted",
+    "undecided": "undecided",
+    "altered": "not what was registered: claim and hash do not belong together, or records differ",
+}
 _MOST_PAIRS_ADVISED = 200
 
 
@@ -28,7 +34,7 @@ def comparison_view(comparison: Comparison) -> Group:
     ]
     if comparison.prediction is not None:
         said = comparison.prediction
-        text = f"predicted “{said.text}” ({said.sha256[:12]}): {said.outcome}"
+        text = f"predicted “{said.text}” ({said.sha256[:12]}): {_OUTCOME_WORDS[said.outcome]}"
         parts.append(Text(text, style="bold"))
     return Group(*parts)
 
@@ -128,10 +134,13 @@ def _names(what: str, names: Sequence[str]) -> list[str]:
 
 
 def _failure_lines(comparison: Comparison) -> list[str]:
-    return [
+    lines = [
         f"{record.trial.runtime}: {record.outcome}: {record.reason}; its pair is left out"
         for record in comparison.failures
     ]
+    if comparison.num_split:
+        lines.append(f"pairs left out because two nodes ran them: {comparison.num_split}")
+    return lines
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
@@ -173,6 +182,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             {"runtime": r.trial.runtime, "outcome": r.outcome, "reason": r.reason}
             for r in comparison.failures
         ],
+        "pairs_on_two_nodes": comparison.num_split,
         "exit_code": comparison.exit_code,
     }
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decodegap.explain.curve import Curve, times
+from decodegap.grouping import grouped
 from decodegap.units import format_bytes, format_seconds
 
 _FEW_CONTEXTS = "two contexts"
@@ -34,10 +35,10 @@ def curves_view(curves: Sequence[Curve]) -> Group:
 
 def alike(curves: Iterable[Curve]) -> list[list[Curve]]:
     """Curves that may be drawn beside each other: one model, format, device and bandwidth."""
-    groups: dict[object, list[Curve]] = {}
-    for curve in curves:
-        key = (curve.model, curve.format, curve.weights, curve.device, curve.bytes_per_second)
-        groups.setdefault(key, []).append(curve)
+    groups = grouped(
+        curves,
+        lambda one: (one.model, one.format, one.weights, one.device, one.bytes_per_second),
+    )
     return list(groups.values())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from decodegap.errors import DecodegapError, Unavailable
+from decodegap.grouping import grouped
 from decodegap.report.markdown import as_markdown
 from decodegap.report.rows import Row
 
@@ -66,10 +67,9 @@ def as_github(rows: Sequence[Row]) -> bytes:
     Raises:
         DecodegapError: not one cell has a time.
     """
-    cells: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.step_s is not None:
-            cells.setdefault(_chart_name(row), []).append(row)
+    timed = [row for row in rows if row.step_s is not None]
+    sizes = grouped(timed, _chart_name)
+    cells = grouped(timed, lambda row: _chart_name(row) + _which(row, sizes[_chart_name(row)]))
     if not cells:
         raise DecodegapError("no cell has a time, and the chart needs one; see `decodegap report`")
     entries = [_chart_entry(name, found) for name, found in cells.items()]
@@ -80,6 +80,11 @@ def _chart_name(row: Row) -> str:
     arm = "" if row.arm is None else f" (arm {row.arm})"
     where = f"context {row.context_tokens}, {row.weights} weights, {row.device}"
     return f"{row.model} {row.format} {row.runtime}{arm}, {where}"
+
+
+def _which(row: Row, of_its_name: Sequence[Row]) -> str:
+    """What tells models of one name apart: the bytes of a step."""
+    return f", {row.bytes} bytes a step" if len({one.bytes for one in of_its_name}) > 1 else ""
 
 
 def _chart_entry(name: str, found: Sequence[Row]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from decodegap.grouping import grouped
 from decodegap.report.rows import Row
 from decodegap.units import format_seconds
 
@@ -13,9 +14,7 @@ _COLUMNS = (
 
 def as_markdown(rows: Sequence[Row]) -> bytes:
     """A table for each machine and protocol, under a line that says which."""
-    machines: dict[str, list[Row]] = {}
-    for row in rows:
-        machines.setdefault(_machine_line(row), []).append(row)
+    machines = grouped(rows, _machine_line)
     parts = [f"{line}\n\n{_table(found)}" for line, found in machines.items()]
     return "\n".join(parts).encode()
 
@@ -30,9 +29,10 @@ def _machine_line(row: Row) -> str:
     where = [f"**{_escaped(row.device_name or row.device)}**"]
     where += [_escaped(row.host_cpu)] if row.host_cpu else []
     protocol = f"{row.num_warmup_steps} warm-up and {row.num_timed_steps} timed steps"
+    process = "process" if row.process == "trial" else "process, which measures other cells too,"
     return (
         f"{', '.join((*where, *known))}; {row.weights} weights. Batch 1; a trial is a fresh "
-        f"process with {protocol}; a step is the median of its trials' medians; R_floor is the "
+        f"{process} with {protocol}; a step is the median of its trials' medians; R_floor is the "
         "floor by the datasheet ÷ step."
     )
 

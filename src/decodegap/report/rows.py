@@ -3,7 +3,7 @@
 Base units, named in each column. A cell without a time has a row with its outcome.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 
 from decodegap.explain.result import device_of, group_by_run
 from decodegap.explain.summary import Summary, key_of, summarise
+from decodegap.grouping import grouped
 from decodegap.record import Environment, Record
 
 
@@ -18,8 +19,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of one run; the columns, in order. None where it has no time or nothing is known.
 
     arm: A or B of a comparison. outcome: `ok`, or how the cell's first trial ended if none has a
-    time. num_trials: those that count; num_failed_trials: the others. bytes: what one step moves.
-    r_floor: exact floor ÷ step.
+    time. num_trials: those that count; num_failed_trials: those that failed. process: how far one
+    went, `trial` or `round`. bytes: what one step moves. r_floor: exact floor ÷ step.
     """
 
     run: str
@@ -34,6 +35,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     num_trials: int
     num_failed_trials: int
+    process: str
     num_warmup_steps: int
     num_timed_steps: int
     step_s: float | None = None
@@ -69,13 +71,13 @@ def export_rows(records: Sequence[Record]) -> list[Row]:
     ]
 
 
-def _by_cell(records: Iterable[Record]) -> dict[object, list[Record]]:
-    cells: dict[object, list[Record]] = {}
-    for record in records:
-        arm = record.trial.arm
-        which = None if arm is None else (arm.comparison, arm.name)
-        cells.setdefault((key_of(record), which), []).append(record)
-    return cells
+def _by_cell(records: Iterable[Record]) -> Mapping[tuple[object, object], list[Record]]:
+    return grouped(records, lambda record: (key_of(record), _arm_of(record)))
+
+
+def _arm_of(record: Record) -> tuple[str, str] | None:
+    arm = record.trial.arm
+    return None if arm is None else (arm.comparison, arm.name)
 
 
 def _row(records: Sequence[Record], run: Sequence[Record]) -> Row:
@@ -85,6 +87,8 @@ def _row(records: Sequence[Record], run: Sequence[Record]) -> Row:
     device = device_of(placed)
     summary = summarise(records, device_of(records))
     timed = 0 if summary is None else len(summary.records)
+    failed = [record for record in records if record.outcome != "ok"]
+    steps = max(record.trial.num_steps for record in records)  # a trial that lists kernels has none
     return Row(
         run=trial.run,
         arm=None if trial.arm is None else trial.arm.name,
@@ -96,9 +100,10 @@ def _row(records: Sequence[Record], run: Sequence[Record]) -> Row:
         context_tokens=trial.context,
         outcome=first.outcome if summary is None else "ok",
         num_trials=timed,
-        num_failed_trials=len(records) - timed,
+        num_failed_trials=len(failed),
+        process="trial" if trial.process is None else "round",
         num_warmup_steps=trial.num_warmup,
-        num_timed_steps=trial.num_steps,
+        num_timed_steps=steps,
         started_at=first.started_at,
         **_where(placed[0].environment if placed else None),
         **({} if summary is None else _figures(summary)),

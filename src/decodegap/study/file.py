@@ -9,14 +9,18 @@ Unknown keys are errors. Names are checked when the study is planned, not here.
 """
 
 import hashlib
+import re
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from decodegap.errors import DecodegapError, nearest
-from decodegap.measure.trial import ProcessPer
-from decodegap.record import Weights
+from decodegap.measure.trial import ProcessPer, first_twice
+from decodegap.record import MOST_SECONDS, MOST_TRIALS, Weights
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class BadStudy(DecodegapError):
@@ -97,12 +101,20 @@ def read_study(path: Path) -> Study:
     Raises:
         BadStudy: no such file, not TOML, or a key or value that has no place in it.
     """
+    return parse_study(study_text(path), str(path))
+
+
+def study_text(path: Path) -> str:
+    """What a study file says. To be read once: a pipe gives it once.
+
+    Raises:
+        BadStudy: no such file, or not UTF-8.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors put a mark in front
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BadStudy(f"cannot read {path} ({reason}); give a study file") from None
-    return parse_study(text, str(path))
 
 
 def parse_study(text: str, where: str) -> Study:
@@ -135,20 +147,47 @@ def _known_keys(message: str) -> str:
 
 
 def _check_values(study: Study, where: str) -> None:
+    if not _NAME.fullmatch(study.name):
+        raise BadStudy(
+            f"{where}: name {study.name!r} names the folder of the records: letters, digits, '.', "
+            "'_' and '-', the first a letter or a digit, and no more than 64"
+        )
     protocol = study.protocol
-    if min(protocol.num_trials, protocol.num_steps) < 1 or protocol.num_warmup < 0:
-        raise BadStudy(f"{where}: num_trials and num_steps are at least 1, num_warmup at least 0")
-    if protocol.timeout_seconds <= 0:
-        raise BadStudy(f"{where}: timeout_seconds must be above 0")
-    for axis in ("models", "devices", "runtimes", "formats", "contexts"):
-        _refuse_twice(getattr(study, axis), f"{where}: {axis}")
-    _refuse_twice([table.name for table in study.compare], f"{where}: compare names")
+    for what, value, least, most in (
+        ("num_trials", protocol.num_trials, 1, MOST_TRIALS),
+        ("num_steps", protocol.num_steps, 1, MOST_TRIALS),
+        ("num_warmup", protocol.num_warmup, 0, MOST_TRIALS),
+        ("seed", protocol.seed, 0, 2**63 - 1),
+        ("timeout_seconds", protocol.timeout_seconds, 1, MOST_SECONDS),
+    ):
+        if not least <= value <= most:  # nor is it so of what is no number
+            raise BadStudy(
+                f"{where}: {what} {value} is not at least {least} and at most {most:.0f}"
+            )
+    refuse_twice([table.name for table in study.compare], f"{where}: compare names")
+    for what, axes in axes_of(study, where):
+        for axis in ("formats", "contexts"):
+            refuse_twice(getattr(axes, axis) or (), f"{what}: {axis}")
     for table in study.compare:
-        if table.num_pairs < 1:
-            raise BadStudy(f"{where}: compare {table.name!r}: num_pairs is at least 1")
+        if not 1 <= table.num_pairs <= MOST_TRIALS:
+            raise BadStudy(
+                f"{where}: compare {table.name!r}: num_pairs is at least 1, at most {MOST_TRIALS}"
+            )
 
 
-def _refuse_twice(values: Any, what: str) -> None:
-    for value in values:
-        if list(values).count(value) > 1:
-            raise BadStudy(f"{what} has {value!r} twice; leave one out")
+def axes_of(study: Study, where: str) -> list[tuple[str, Study | ComparisonTable]]:
+    """The tables that have axes, each with what an error calls it."""
+    tables = [(f"{where}: compare {table.name!r}", table) for table in study.compare]
+    return [(where, study), *tables]
+
+
+def refuse_twice(
+    values: Iterable[Any], what: str, meaning: Callable[[Any], Hashable] = lambda value: value
+) -> None:
+    """Raises BadStudy where two values mean the same, however they are spelled: what is in a study
+    twice would be measured twice, and as trials of one cell."""
+    same = first_twice(values, meaning)
+    if same is not None:
+        first, second = same
+        spelled = "" if first == second else f", once as {second!r}"
+        raise BadStudy(f"{what} has {first!r} twice{spelled}; leave one out")

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -51,7 +52,7 @@ def held(folder: Path) -> Iterator[Path]:
         StudyFolder: another study is writing to it.
     """
     prepare_folder(folder)
-    with (folder / _LOCK).open("a+") as lock:
+    with _open_lock(folder / _LOCK) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -66,6 +67,16 @@ def held(folder: Path) -> Iterator[Path]:
         yield folder
 
 
+def _open_lock(path: Path) -> IO[str]:
+    try:
+        return path.open("a+")
+    except OSError as error:
+        reason = error.strerror or error
+        raise StudyFolder(
+            f"cannot open {path} ({reason}); remove it or give another --out"
+        ) from None
+
+
 def claim(folder: Path, study: Study, text: str) -> None:
     """Make the folder this study's, or see that it is already. Before the first trial: the file,
     predictions and all, lies there from then on.
@@ -73,54 +84,75 @@ def claim(folder: Path, study: Study, text: str) -> None:
     Raises:
         StudyFolder: it is another study's, or holds records of none.
     """
+    if not refuse_other_study(folder, study):
+        write_once(text.encode(), folder / _STUDY)
+
+
+def refuse_other_study(folder: Path, study: Study) -> bool:
+    """Whether the folder is this study's already; a new one is nobody's.
+
+    Raises:
+        StudyFolder: it is another study's, or holds records of none.
+    """
     path = folder / _STUDY
     if not path.exists():
-        if record_paths(folder):
-            raise StudyFolder(f"{folder} holds records of no study; give another --out")
-        write_once(text.encode(), path)
-        return
-    there = parse_study(path.read_text(encoding="utf-8"), str(path))
+        if folder.is_dir() and record_paths(folder):
+            raise StudyFolder(
+                f"{folder} holds records of no study (no {_STUDY}); give another --out"
+            )
+        return False
+    there = parse_study(_read_text(path), str(path))
     if there.sha256 != study.sha256:
         raise StudyFolder(
             f"{folder} belongs to study {there.name} ({there.sha256[:12]}), and this is "
             f"{study.name} ({study.sha256[:12]}): a file that changed is another study; give "
             "another --out"
         )
+    return True
 
 
 def read_stored(folder: Path) -> Stored:
-    """The records of finished trials, held against the list of them.
+    """The records of finished trials, held against the list of them, which is completed.
 
     Raises:
         BadRecord: a file that is not a record, or not a whole one.
-        StudyFolder: a record was changed after it was written.
+        StudyFolder: a record was changed after it was written, or lies there twice.
     """
+    stored, unlisted = _look(folder)
+    for record, path in unlisted:  # killed between the record and its line
+        _note(folder, record, path)
+    return stored
+
+
+def look(folder: Path) -> Stored:
+    """As `read_stored`, of a folder that need not be there and is left as it is."""
+    return _look(folder)[0] if folder.is_dir() else Stored(records=(), gone=())
+
+
+def _look(folder: Path) -> tuple[Stored, list[tuple[Record, Path]]]:
+    """What the folder holds, and the records that no line lists."""
     lines = _finished(folder)
-    paths = {path.name: path for path in record_paths(folder)}
-    for line in lines.values():
-        path = paths.get(line.file)
-        if path is not None and _sha256(path) != line.sha256:
+    records: list[Record] = []
+    unlisted: list[tuple[Record, Path]] = []
+    first: dict[str, Path] = {}
+    for path in record_paths(folder):
+        line = lines.get(path.name)
+        if line is not None and _sha256(path) != line.sha256:
             raise StudyFolder(
                 f"{path} was changed after it was written; restore it, or move it away and its "
                 "trial runs again"
             )
-    records = []
-    for path in paths.values():
         record = read_record(path)
+        other = first.setdefault(record.id, path)
+        if other is not path:
+            raise StudyFolder(f"{path} is a copy of {other}; move one out of {folder}")
         records.append(record)
-        if path.name not in lines:  # killed between the record and its line
-            _note(folder, record, path)
+        if line is None:
+            unlisted.append((record, path))
     records.sort(key=lambda record: record.started_at)
     there = {record.trial.identity for record in records}
     gone = tuple(line for line in lines.values() if line.identity not in there)
-    return Stored(records=tuple(records), gone=gone)
-
-
-def look(folder: Path) -> Stored:
-    """What a study's folder holds, without taking or writing it; nothing where there is none."""
-    if not (folder / _STUDY).exists():
-        return Stored(records=(), gone=())
-    return Stored(records=tuple(read_record(path) for path in record_paths(folder)), gone=())
+    return Stored(records=tuple(records), gone=gone), unlisted
 
 
 def store(record: Record, folder: Path) -> Path:
@@ -143,8 +175,12 @@ def _note(folder: Path, record: Record, path: Path) -> None:
 
 def _append(path: Path, text: str) -> None:
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        with path.open("ab+") as file:
+            if file.tell() and not _ends_a_line(
+                file
+            ):  # one that was cut short must not take this in
+                file.write(b"\n")
+            file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
@@ -153,12 +189,27 @@ def _append(path: Path, text: str) -> None:
         ) from None
 
 
+def _ends_a_line(file: IO[bytes]) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StudyFolder(
+            f"cannot read {path} ({reason}); restore it or give another --out"
+        ) from None
+
+
 def _finished(folder: Path) -> dict[str, Finished]:
     """Lines by record file. One that was cut short by a kill is passed over: its record is found
     without it."""
     path = folder / _FINISHED
     lines: dict[str, Finished] = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for text in _read_text(path).splitlines() if path.exists() else []:
         try:
             line = msgspec.json.decode(text, type=Finished)
         except msgspec.DecodeError:
@@ -168,4 +219,7 @@ def _finished(folder: Path) -> dict[str, Finished]:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise StudyFolder(f"cannot read {path} ({error.strerror or error}); restore it") from None

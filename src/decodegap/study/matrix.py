@@ -1,23 +1,18 @@
 """From a study to its trials: every cell and pair, in order, each with an identity of its own."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from decodegap.errors import DecodegapError
 from decodegap.explain.prediction import parse_prediction, parse_share
-from decodegap.measure.trial import (
-    Request,
-    check_apart,
-    check_positions,
-    first_trial,
-    in_round,
-    interleave,
-    num_rounds,
-)
-from decodegap.predict.resolve import resolve_model
-from decodegap.record import Trial
+from decodegap.measure.positions import check_apart, check_positions
+from decodegap.measure.runtimes.registry import parse_runtime
+from decodegap.measure.trial import choose_weights, in_round, interleave, num_rounds
+from decodegap.predict.resolve import ModelSource, resolve_model
+from decodegap.record import Trial, Weights
 from decodegap.study.cells import (
     Cell,
     Excluded,
@@ -27,7 +22,7 @@ from decodegap.study.cells import (
     name_here,
     takes_format,
 )
-from decodegap.study.file import BadStudy, ComparisonTable, Study
+from decodegap.study.file import BadStudy, ComparisonTable, Study, axes_of, refuse_twice
 from decodegap.study.pairs import PairPlan, pair_trials
 
 _IDENTITY_CHARACTERS = 16
@@ -38,6 +33,24 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     trial: Trial
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model's name in a study leads to, its weights found and proven whole. `folder` is
+    where they lie, None for synthetic ones."""
+
+    source: ModelSource
+    weights: Weights
+    folder: str | None
+
+    @property
+    def meaning(self) -> Hashable:
+        """What is measured: the same for two names of one model."""
+        folder = None if self.folder is None else Path(self.folder).resolve()
+        return self.source.shape, self.weights, folder
+
+
+Models = Mapping[str, Model]
 
 
 class StudyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,16 +84,20 @@ def plan_study(study: Study, default_device: str) -> StudyPlan:
 
 
 def _plan(study: Study, default_device: str) -> StudyPlan:
+    models = _models(study)
+    _refuse_aliases(study, models)
     devices = [device_name(name) for name in study.devices] or [name_here(default_device)]
     wanted = cells_of(study.models, devices, study.runtimes, study.formats, study.contexts)
     exclusions = [Excluded(table, index) for index, table in enumerate(study.exclude, start=1)]
     kept = [cell for cell in wanted if takes_format(cell)]
     not_taken = tuple(cell for cell in wanted if not takes_format(cell))
-    check_exclusions(exclusions, kept, study)
+    compared = [cell for table in study.compare for cell in _arm_cells(study, table, devices)]
+    check_exclusions(exclusions, [*kept, *compared], study)
     cells = [cell for cell in kept if not any(one.matches(cell) for one in exclusions)]
-    matrix = list(_matrix_trials(study, cells))
+    matrix = list(_matrix_trials(study, cells, models))
     comparisons = [
-        list(_comparison_trials(study, table, devices, exclusions)) for table in study.compare
+        list(_comparison_trials(study, table, devices, exclusions, models))
+        for table in study.compare
     ]
     planned = [*matrix, *(one for trials in comparisons for one in trials)]
     if not planned:
@@ -96,7 +113,27 @@ def _plan(study: Study, default_device: str) -> StudyPlan:
     )
 
 
-def _matrix_trials(study: Study, cells: Sequence[Cell]) -> Iterator[Planned]:
+def _models(study: Study) -> dict[str, Model]:
+    """Every model the study names, each looked up once: its trials are many."""
+    names = [*study.models, *(name for table in study.compare for name in table.models or ())]
+    return {name: _find_model(name, study.protocol.weights) for name in dict.fromkeys(names)}
+
+
+def _find_model(name: str, wanted: Weights | None) -> Model:
+    source = resolve_model(name)
+    weights, folder = choose_weights(source, wanted)
+    return Model(source=source, weights=weights, folder=folder)
+
+
+def _refuse_aliases(study: Study, models: Models) -> None:
+    """Raises BadStudy where an axis has one thing under two names."""
+    for what, axes in axes_of(study, f"study {study.name}"):
+        refuse_twice(axes.models or (), f"{what}: models", lambda name: models[name].meaning)
+        refuse_twice(axes.devices or (), f"{what}: devices", device_name)
+    refuse_twice(study.runtimes, f"study {study.name}: runtimes", lambda r: parse_runtime(r).text)
+
+
+def _matrix_trials(study: Study, cells: Sequence[Cell], models: Models) -> Iterator[Planned]:
     """Cells of one model, device and format take turns, A B C, C B A, …"""
     protocol = study.protocol
     if protocol.process == "round":
@@ -106,7 +143,7 @@ def _matrix_trials(study: Study, cells: Sequence[Cell]) -> Iterator[Planned]:
         groups.setdefault((cell.model, cell.device, cell.format), []).append(cell)
     for group in groups.values():
         repeats = dict.fromkeys(group, 0)
-        trials = {cell: trial_of(study, cell) for cell in group}
+        trials = {cell: trial_of(study, cell, models[cell.model]) for cell in group}
         points = [(cell.context, cell.runtime) for cell in group]
         by_point = dict(zip(points, group, strict=True))
         for order, point in enumerate(
@@ -125,16 +162,13 @@ def _comparison_trials(
     table: ComparisonTable,
     devices: Sequence[str],
     exclusions: Sequence[Excluded],
+    models: Models,
 ) -> Iterator[Planned]:
     """The pairs of one comparison in every cell it is for."""
-    own = [device_name(name) for name in table.devices or ()] or devices
-    axes = (table.models or study.models, own, table.formats or study.formats)
-    contexts = table.contexts or study.contexts
-    a_cells = cells_of(axes[0], axes[1], (table.a,), axes[2], contexts)
-    b_cells = cells_of(axes[0], axes[1], (table.b,), axes[2], contexts)
+    cells = _arm_cells(study, table, devices)
     both = [
         pair
-        for pair in zip(a_cells, b_cells, strict=True)
+        for pair in zip(cells[::2], cells[1::2], strict=True)
         if all(takes_format(cell) for cell in pair)
         and not any(one.matches(cell) for one in exclusions for cell in pair)
     ]
@@ -144,16 +178,33 @@ def _comparison_trials(
             "all of its cells, or its runtimes do not take the formats"
         )
     for a, b in both:
-        plan = _pair_plan(study, table, a, b)
+        plan = _pair_plan(study, table, a, b, models[a.model])
         for trial in pair_trials(plan, range(table.num_pairs)):
             assert trial.arm is not None
             yield _identified(a.device, trial, trial.arm.pair)
 
 
-def _pair_plan(study: Study, table: ComparisonTable, a: Cell, b: Cell) -> PairPlan:
+def _arm_cells(study: Study, table: ComparisonTable, devices: Sequence[str]) -> list[Cell]:
+    """The cells a comparison is for, exclusions aside: one of A, one of B, in turn."""
+    own = [device_name(name) for name in table.devices or ()] or devices
+    arms = (
+        cells_of(
+            table.models or study.models,
+            own,
+            (runtime,),
+            table.formats or study.formats,
+            table.contexts or study.contexts,
+        )
+        for runtime in (table.a, table.b)
+    )
+    return [cell for pair in zip(*arms, strict=True) for cell in pair]
+
+
+def _pair_plan(study: Study, table: ComparisonTable, a: Cell, b: Cell, model: Model) -> PairPlan:
     run = f"{_run_name(study, a)}-c{a.context}-{table.name}"
     first, second = (
-        msgspec.structs.replace(trial_of(study, cell), run=run, probes=False) for cell in (a, b)
+        msgspec.structs.replace(trial_of(study, cell, model), run=run, probes=False)
+        for cell in (a, b)
     )
     return PairPlan(
         name=table.name,
@@ -171,28 +222,28 @@ def _run_name(study: Study, cell: Cell) -> str:
     return f"{study.name}-{study.sha256[:8]}-{cell.device}-{cell.model}-{cell.format}"
 
 
-def trial_of(study: Study, cell: Cell) -> Trial:
+def trial_of(study: Study, cell: Cell, model: Model) -> Trial:
     """The cell's trial, without its place in the order and the torch name of its device."""
-    protocol = study.protocol
-    request = Request(
-        model=cell.model,
-        runtimes=(cell.runtime,),
-        contexts=(cell.context,),
-        num_trials=protocol.num_trials,
+    protocol, shape = study.protocol, model.source.shape
+    check_positions(shape, cell.context, protocol.num_warmup + protocol.num_steps, cell.device)
+    return Trial(
+        run=_run_name(study, cell),
+        order=0,
+        shape=shape,
+        config=model.source.config,
+        runtime=cell.runtime,
+        format=cell.format,
+        context=cell.context,
         num_warmup=protocol.num_warmup,
         num_steps=protocol.num_steps,
-        weights=protocol.weights,
-        format=cell.format,
+        weights=model.weights,
+        folder=model.folder,
         device=cell.device,
         seed=protocol.seed,
         timeout_seconds=protocol.timeout_seconds,
         probes=protocol.probes,
-        process=protocol.process,
+        study=study.sha256,
     )
-    source = resolve_model(cell.model)
-    check_positions(source.shape, cell.context, request)
-    trial = first_trial(request, source, cell.runtime, _run_name(study, cell))
-    return msgspec.structs.replace(trial, study=study.sha256)
 
 
 def _identified(device: str, trial: Trial, repeat: int) -> Planned:

@@ -1,5 +1,6 @@
 """An A/B comparison as trials: which runs when, what was said before, when it is enough."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ import msgspec
 
 from decodegap.explain.arms import pairs_of
 from decodegap.explain.interval import LEAST_PAIRS, ratio_interval
-from decodegap.explain.prediction import Prediction, registered_hash
+from decodegap.explain.prediction import Prediction, about_words, registered_hash
 from decodegap.files import write_once
 from decodegap.measure.session import StoredRecord
 from decodegap.measure.trial import held_against
@@ -38,13 +39,7 @@ class PairPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def about(self) -> str:
-        """What the ratio is of: the part of a prediction's hash that is not the claim."""
-        trial = self.a
-        return (
-            f"{trial.shape.name}, {trial.format}, {trial.weights} weights, seed {trial.seed}, "
-            f"context {trial.context}, {trial.num_steps} steps after {trial.num_warmup}: "
-            f"step of {self.a.runtime} ÷ step of {self.b.runtime}"
-        )
+        return about_words(self.a, self.b)
 
     def held_against(self, bytes_per_second: float) -> "PairPlan":
         """The plan with the bandwidth that no step of it may beat."""
@@ -107,7 +102,8 @@ def next_stop(plan: PairPlan, num_pairs: int, records: Sequence[Record]) -> int:
     """
     if plan.until_width is None or num_pairs >= plan.max_pairs:
         return num_pairs
-    ratios = [pair.ratio for pair in pairs_of(records)]
+    pairs, _ = pairs_of(records)
+    ratios = [pair.ratio for pair in pairs]
     interval = ratio_interval(ratios)
     if interval is None:
         return min(plan.max_pairs, max(num_pairs + 2, LEAST_PAIRS))
@@ -137,11 +133,16 @@ def register(plan: PairPlan, folder: Path) -> Path | None:
     lines = (
         "# Written before the first trial; every record of the run carries the hash,",
         "# which is the sha256 of `ABOUT: CLAIM`.",
-        f'run = "{plan.a.run}"',
-        f'about = "{plan.about}"',
-        f'claim = "{plan.prediction.text}"',
-        f'sha256 = "{plan.sha256}"',
+        f"run = {_quoted(plan.a.run)}",
+        f"about = {_quoted(plan.about)}",
+        f"claim = {_quoted(plan.prediction.text)}",
+        f"sha256 = {_quoted(str(plan.sha256))}",
         f"registered_at = {datetime.now(UTC).isoformat(timespec='seconds')}",
     )
     data = ("\n".join(lines) + "\n").encode()
     return write_once(data, folder / f"prediction-{plan.a.run}.toml")
+
+
+def _quoted(text: str) -> str:
+    """A TOML string: JSON's, whose escapes are TOML's too, but for the one that JSON leaves out."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from decodegap.errors import DoesNotFit
 from decodegap.measure.bandwidth import reachable_bandwidth
 from decodegap.measure.environment import package_versions
 from decodegap.measure.machine import describe_host, list_gpus
-from decodegap.measure.session import StoredRecord, by_process, not_started, run_together
-from decodegap.measure.trial import check_fits, held_against
-from decodegap.predict.formats import get_format
+from decodegap.measure.session import StoredRecord, by_process, run_together
+from decodegap.measure.trial import held_against
 from decodegap.record import Record, Trial
 from decodegap.study.cells import name_here
 from decodegap.study.folder import StudyFolder, store
@@ -61,6 +59,17 @@ def work_left(
     )
 
 
+def refuse_others(plan: StudyPlan, records: Sequence[Record], with_versions: bool) -> None:
+    """Whatever is in the way of going on from these records; `with_versions`: of this machine's.
+
+    Raises:
+        StudyFolder: models, or versions, are not those the study began with.
+    """
+    refuse_changed_models(plan, records)
+    if with_versions:
+        refuse_other_versions(records)
+
+
 def refuse_other_versions(records: Sequence[Record]) -> None:
     """A study goes on only with the code it began with: trials of one cell would not pool.
 
@@ -80,6 +89,33 @@ def refuse_other_versions(records: Sequence[Record]) -> None:
                     "back to that, or move the older records out of the folder and their trials "
                     "run again"
                 )
+
+
+def refuse_changed_models(plan: StudyPlan, records: Sequence[Record]) -> None:
+    """A study goes on only with the models it began with: what it measured of others would neither
+    be found again nor pool.
+
+    Raises:
+        StudyFolder: a model's config.json is not what it was.
+    """
+    planned = {one.trial.identity for one in plan.trials}
+    now = {_point(one.trial): one.trial for one in plan.trials}
+    for record in records:
+        trial = record.trial
+        same = now.get(_point(trial))
+        if same is None or trial.identity in planned:
+            continue
+        keys = trial.config.keys() | same.config.keys()
+        changed = sorted(key for key in keys if trial.config.get(key) != same.config.get(key))
+        if changed:
+            raise StudyFolder(
+                f"{trial.shape.name}: its config.json has changed ({', '.join(changed)}) since "
+                f"record {record.id} was made; restore it or give another --out"
+            )
+
+
+def _point(trial: Trial) -> tuple[str, str, int]:
+    return trial.run, trial.runtime, trial.context
 
 
 def run_study(
@@ -118,15 +154,9 @@ def _cell(trial: Trial) -> tuple[object, ...]:
 
 def launch_here(together: Sequence[Planned], devices: dict[str, str]) -> Iterator[Record]:
     """Run trials that share a process on this machine's device of their kind."""
-    fitting = []
+    trials = []
     for planned in together:
         torch_device = devices[planned.device]
-        bandwidth = reachable_bandwidth(torch_device).bytes_per_second
         here = msgspec.structs.replace(planned.trial, device=torch_device)
-        trial = held_against(here, bandwidth)
-        try:
-            check_fits(trial.shape, trial.context, get_format(trial.format), torch_device)
-            fitting.append(trial)
-        except DoesNotFit as error:
-            yield not_started(trial, "oom", f"not started: {error}")
-    yield from run_together(fitting)
+        trials.append(held_against(here, reachable_bandwidth(torch_device).bytes_per_second))
+    yield from run_together(trials)

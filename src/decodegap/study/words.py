@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Any
 
 from decodegap.measure.runtimes.registry import get_runtime
 from decodegap.predict.catalogue import catalogue_devices
@@ -57,13 +58,34 @@ def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
     if stored.gone:
         lines.append(f"records deleted since: {len(stored.gone)}; their trials run again")
     if work.here:
-        seconds = sum(
-            estimate_seconds(one, stored.records, place)
-            for together in launched_together(work.here)
-            for place, one in enumerate(together)
-        )
+        seconds = _seconds_to_go(work, stored)
         lines.append(f"to run here: {_count(len(work.here), 'trial')}, about {duration(seconds)}")
     return "\n".join(lines)
+
+
+def plan_document(plan: StudyPlan, work: Work, stored: Stored) -> dict[str, Any]:
+    """The same for programs: numbers of trials, and seconds."""
+    return {
+        "study": plan.study.name,
+        "sha256": plan.sha256,
+        "cells": plan.num_cells,
+        "excluded_cells": plan.num_excluded,
+        "trials": len(plan.trials),
+        "finished": work.num_finished,
+        "here": len(work.here),
+        "elsewhere": dict(Counter(planned.device for planned in work.elsewhere)),
+        "settled": len(work.settled),
+        "records_gone": len(stored.gone),
+        "about_s": _seconds_to_go(work, stored),
+    }
+
+
+def _seconds_to_go(work: Work, stored: Stored) -> float:
+    return sum(
+        estimate_seconds(one, stored.records, place)
+        for together in launched_together(work.here)
+        for place, one in enumerate(together)
+    )
 
 
 def _comparison_words(plan: StudyPlan, name: str) -> str:
@@ -72,7 +94,7 @@ def _comparison_words(plan: StudyPlan, name: str) -> str:
     num_cells = len({one.trial.run for one in own})
     said = "" if table.predict is None else f", predicted: {table.predict}"
     return (
-        f"compare {name}: {table.a} against {table.b}, {table.num_pairs} pairs in "
+        f"compare {name}: {table.a} against {table.b}, {_count(table.num_pairs, 'pair')} in "
         f"{_count(num_cells, 'cell')}{said}"
     )
 

@@ -55,8 +55,9 @@ class KernelStep:
             self.launches += [(op.name, call) for call in getattr(self, f"_{op.name}")(op)]
 
     def run(self, without: frozenset[str] = frozenset()) -> None:
-        """Launch the step on the current stream. Ops named in `without` are left out, to see what
-        they cost; the result is then meaningless."""
+        """Launch the step on the current stream of the current device, which is to be that of the
+        buffers: Triton launches there. Ops named in `without` are left out, to see what they cost;
+        the result is then meaningless."""
         for name, call in self.launches:
             if name not in without:
                 call()

@@ -2,7 +2,8 @@
 
 A replay launches the kernels the eager step launches, so the difference between the two is the
 launch side alone. The static cache keeps its length on the device, so replays advance by
-themselves.
+themselves. The step is captured while the runtime is loaded, on a token at position 0, so that the
+time it takes is in `prepare_seconds`, as that of `hf-compile`.
 """
 
 from typing import Any
@@ -18,23 +19,22 @@ _WARMUP_STEPS = 3
 
 
 class HfGraph:
-    """A replayed `HfStatic` step. The first call of `step` after `prefill` captures."""
+    """A replayed `HfStatic` step, captured when it is made."""
 
     def __init__(self, inner: HfStatic) -> None:
         self._inner = inner
         self.model = inner.model
         self.cache = inner.cache
         self.token = inner.token
-        self.graph: torch.cuda.CUDAGraph | None = None
+        with torch.inference_mode():
+            inner.prefill(inner.token)  # a made-up token; allocates the cache
+            self.graph = self._capture()
+            self.cache.reset()  # in place: the graph reads it where it lies
 
     def prefill(self, prompt: Any) -> None:
         self._inner.prefill(prompt)
-        start = (self.token.clone(), self._inner.position.clone())
-        self._capture()
-        self._rewind(prompt, *start)
 
     def step(self) -> None:
-        assert self.graph is not None, "prefill captures the step; it comes first"
         self.graph.replay()
 
     def logits(self) -> Any:
@@ -43,7 +43,7 @@ class HfGraph:
     def held_bytes(self) -> dict[str, int]:
         return self._inner.held_bytes()
 
-    def _capture(self) -> None:
+    def _capture(self) -> torch.cuda.CUDAGraph:
         """Warm up on a side stream, as capture requires, then record one step."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -51,26 +51,20 @@ class HfGraph:
             for _ in range(_WARMUP_STEPS):
                 self._inner.step()
         torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._inner.step()
-
-    def _rewind(self, prompt: Any, token: Any, position: Any) -> None:
-        """Undo the warm-up steps, so that the first replay decodes at the stated context. Their
-        keys and values lie beyond the length and are overwritten before they can be read."""
-        self.token.copy_(token)
-        self._inner.position.copy_(position)
-        for layer in self.cache.layers:
-            layer.cumulative_length.fill_(prompt.shape[1])
+        return graph
 
 
 def load(model: Any, trial: Trial) -> HfGraph:
-    """Raises Unavailable for a window the cache would wrap in: transformers keeps that state on
-    the host, where a replay cannot advance it."""
+    """Raises Unavailable for a model with a sliding window: transformers keeps the length of such
+    a layer on the host, where a replay cannot advance it. A window that is never full makes no
+    difference: the layer's mask is made from that length too."""
     windows = [window for window in trial.shape.attention_windows if window is not None]
-    if windows and min(windows) < num_positions(trial):
+    if windows:
         raise Unavailable(
-            f"hf-graph cannot replay a sliding window of {min(windows)} at context "
-            f"{trial.context}: transformers advances it on the host; use hf-static"
+            f"hf-graph cannot replay a sliding window, and {trial.shape.name} has one of "
+            f"{min(windows)}: transformers advances it on the host; use hf-static"
         )
     return HfGraph(HfStatic(model, num_positions(trial), attention_of(trial, model)))

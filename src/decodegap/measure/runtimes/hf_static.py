@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import transformers
 
+from decodegap.measure.positions import SPARE_POSITIONS
 from decodegap.measure.runtimes.hf_model import cache_argument, held_bytes
 from decodegap.measure.runtimes.sdpa import Attention, attention_of
-from decodegap.measure.trial import SPARE_POSITIONS
 from decodegap.record import Trial
 
 

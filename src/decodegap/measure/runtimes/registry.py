@@ -37,7 +37,8 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the registry. `module` is imported in the worker, when the runtime is chosen;
     `interventions` are those of `interventions.py` that can be made on it; `options` are what may
     follow the name (`hf-eager?sdpa=flash`), each with its values, the default first. `default_on`
-    are the kinds of device where it runs without being named."""
+    are the kinds of device where it runs without being named. `stacks` are the ops whose matrices
+    it puts together and so holds once more, beside the model it is judged by."""
 
     name: str
     title: str
@@ -48,6 +49,7 @@ class RuntimeEntry(msgspec.Struct, frozen=True, kw_only=True):
     needs_gpu: bool = False
     options: dict[str, tuple[str, ...]] = {}
     default_on: tuple[str, ...] = ("cpu", "cuda")
+    stacks: tuple[str, ...] = ()
 
 
 class RuntimeSpec(msgspec.Struct, frozen=True):
@@ -152,6 +154,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             packages=("torch", "transformers"),
             interventions=("ops",),
             default_on=("cuda",),  # the reference is there to be right, not to be fast
+            stacks=("norm_qkv", "norm_gate_up"),
         ),
     )
 }
