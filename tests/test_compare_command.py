@@ -142,6 +142,19 @@ def test_a_prediction_is_on_disk_before_the_first_trial_and_in_every_record(
     assert {record.trial.arm.prediction for record in records} == {"ratio > 1.2"}
 
 
+def test_a_prediction_about_a_model_of_any_name_is_toml(
+    program, trials_take, folder, tmp_path, known_bandwidth
+):
+    trials_take(by_arm(0.03, 0.01))
+    config = write_config(tmp_path / 'we"ird\\n\x7f')
+    arguments = ("compare", config.parent, "hf-eager", "hf-static", "-n", "1", "--context", "16")
+    options = ("-d", "cpu", "--weights", "synthetic", "--predict", "ratio > 1.2", "--out", folder)
+    ended = program(*arguments, *options)
+    assert ended.code == 4, ended
+    (path,) = folder.glob("prediction-*.toml")
+    assert tomllib.loads(path.read_text())["about"].startswith('we"ird\\n\x7f, ')
+
+
 def test_pairs_are_added_until_the_interval_is_narrow_and_no_longer(compare, trials_take):
     trials_take(lambda t: by_arm(0.03, 0.01, 0.05 if t.arm.pair < 8 else 0.0)(t))
     ended = compare("hf-eager", "hf-static", "-n", "8", "--until-ci", "5%", "--json")

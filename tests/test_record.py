@@ -142,6 +142,36 @@ except OutputFolder as error:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_full_is_left_without_the_file_that_tried_it(tmp_path, monkeypatch):
+    def full(path, data):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputFolder, match=r"No space left on device.*--out"):
+        prepare_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["m" * 195, "模" * 80, "a b/c\n"])
+def test_a_record_s_file_has_a_name_that_every_disk_takes(tmp_path, name):
+    record = make_record()
+    shape = msgspec.structs.replace(record.trial.shape, name=name)
+    trial = msgspec.structs.replace(record.trial, shape=shape)
+    path = write_record(msgspec.structs.replace(record, trial=trial), tmp_path)
+    assert len(path.name.encode()) < 200  # room for what a half-written one is called
+    assert path.name.isascii()
+    assert read_record(path).trial.shape.name == name
+
+
+def test_what_stood_in_the_way_of_writing_is_told_and_not_what_stood_in_the_way_of_tidying(
+    tmp_path,
+):
+    (tmp_path / "a file").write_bytes(b"")
+    with pytest.raises(OutputFolder, match="Not a directory"):
+        write_once(b"x", tmp_path / "a file" / "a.json")
+
+
 def test_an_interrupt_while_writing_leaves_nothing(tmp_path, monkeypatch):
     def interrupt(descriptor):
         raise KeyboardInterrupt
@@ -150,6 +180,24 @@ def test_an_interrupt_while_writing_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_record(make_record(), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_is_told_and_counts_once(tmp_path):
+    path = write_record(make_record(), tmp_path)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / path.name).write_bytes(path.read_bytes())
+    records, problems = read_folder(tmp_path)
+    assert len(records) == 1
+    (problem,) = map(str, problems)
+    assert "is a copy of" in problem
+    assert "remove one" in problem
+
+
+@pytest.mark.parametrize("wall", [[0.0, 0.0], [0.01, -1.0]])
+def test_steps_that_took_no_time_were_not_measured(tmp_path, wall):
+    path = write_record(make_record(wall), tmp_path)
+    with pytest.raises(BadRecord, match="took no time"):
+        read_record(path)
 
 
 def test_a_folder_that_went_away(tmp_path):

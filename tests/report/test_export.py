@@ -211,6 +211,20 @@ def test_of_a_cell_of_several_runs_the_newest_is_charted_and_says_so():
         assert "run: new\nthe newest of 2 runs" in entry["extra"]
 
 
+def test_two_models_of_one_name_are_two_lines_of_the_chart():
+    """Folders of one name; what tells them apart is the bytes of a step."""
+    records = [
+        make_record((0.01,), run="a"),
+        make_record((0.02,), run="b", config=tiny(vocab_size=909)),
+    ]
+    for record in records:
+        assert record.trial.shape.name == "tiny"
+    first, second = json.loads(as_github(export_rows(records)))
+    assert (first["value"], second["value"]) == (10.0, 20.0)
+    assert "bytes a step" in first["name"]
+    assert first["name"] != second["name"]
+
+
 def test_arms_of_one_runtime_are_two_lines_of_the_chart():
     rows = export_rows([make_record((0.01,), arm=arm("A")), make_record((0.02,), arm=arm("B"))])
     names = [entry["name"] for entry in json.loads(as_github(rows))]
