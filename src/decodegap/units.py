@@ -2,9 +2,11 @@
 
 import re
 
+_LEAST_NANOSECONDS = 0.005  # less is what rounding leaves of a difference of equal numbers
+
 
 def format_seconds(seconds: float) -> str:
-    """`3.73 ms`, `62.4 µs`, `1.20 s`: three significant figures."""
+    """`3.73 ms`, `62.4 µs`, `1.20 s`: three significant figures; `0 s` below what a clock tells."""
     magnitude = abs(seconds)
     if magnitude >= 1 or magnitude == 0:
         return f"{_significant(seconds)} s"
@@ -12,7 +14,8 @@ def format_seconds(seconds: float) -> str:
         return f"{_significant(seconds * 1e3)} ms"
     if magnitude >= 1e-6:
         return f"{_significant(seconds * 1e6)} µs"
-    return f"{_significant(seconds * 1e9)} ns"
+    nanoseconds = seconds * 1e9
+    return "0 s" if abs(nanoseconds) < _LEAST_NANOSECONDS else f"{_significant(nanoseconds)} ns"
 
 
 def format_bytes(num_bytes: float) -> str:

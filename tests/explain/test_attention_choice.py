@@ -156,12 +156,22 @@ def new_lengths(*records) -> list[Finding]:
 
 @pytest.mark.parametrize("kernel, whose", [(CUDNN, ": cuDNN's plans"), (FLASH, "")])
 def test_a_step_that_is_mostly_new_length_is_said_to_be(kernel, whose):
-    (found,) = new_lengths(*auto(60 * MS, kernel=kernel, probes=seen(60 * MS, 25 * MS)))
+    (found,) = new_lengths(*auto(60 * MS, kernel=kernel, probes=seen(60 * MS, 24 * MS)))
     assert (found.severity, found.cells) == ("advice", ("hf-eager at 16",))
     assert found.text == (
-        "35.0 ms of a step of 60.0 ms go into its KV length being new to the process"
-        f"{whose}; met a second time, a length costs none of it"
+        f"60% of a step go into its KV length being new to the process{whose}; met a second time, "
+        "a length costs none of it"
     )
+
+
+def test_a_runtime_s_contexts_are_one_finding():
+    (found,) = new_lengths(
+        *auto(60 * MS, probes=seen(60 * MS, 24 * MS)),
+        *auto(80 * MS, probes=seen(60 * MS, 18 * MS), context=32),
+        *auto(80 * MS, probes=seen(60 * MS, 58 * MS), context=64),
+    )
+    assert found.cells == ("hf-eager at 16", "hf-eager at 32")
+    assert found.text.startswith("60% to 70% of a step go into")
 
 
 @pytest.mark.parametrize("again, num_found", [(53 * MS, 1), (55 * MS, 0), (61 * MS, 0)])

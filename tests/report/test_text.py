@@ -1,5 +1,7 @@
 """What is shown is what was computed: figures on the screen, one line where one is enough."""
 
+import re
+
 import msgspec
 import pytest
 from rich.console import Console
@@ -19,7 +21,7 @@ from decodegap.predict.device import Device, derive_device, with_measured
 from decodegap.predict.floor import step_floor
 from decodegap.predict.formats import get_format
 from decodegap.predict.traffic import held_bytes, step_traffic
-from decodegap.report import text
+from decodegap.report import account_view, text
 
 BF16 = get_format("bf16")
 
@@ -171,7 +173,7 @@ def test_the_worst_verdict_of_a_cell_is_shown():
 def test_an_account_s_lines_sum_to_the_step():
     probes = {"linears": [3e-3], "no_attention": [8e-3], "twin": [5e-3], "twin_linears": [1e-3]}
     (cell,) = read_result([make_record([0.010], probes=probes)]).cells
-    shown = lines(text.account_view(cell.account, 16))
+    shown = lines(account_view.account_view(cell.account, 16))
     assert shown[0] == "where the step of hf-eager goes, context 16"
     assert [line.split("  ")[0].strip() for line in shown[1:]] == [
         *("reachable floor", "linears above their bytes", "attention above its bytes"),
@@ -185,10 +187,59 @@ def test_an_account_s_lines_sum_to_the_step():
     assert line_with(shown, "host work").count("█") == 13  # of 32
 
 
+def by_context(*steps: tuple[int, float]) -> list[str]:
+    records = [
+        make_record([step], context=context, probes={"linears": [step / 2]})
+        for context, step in steps
+    ]
+    views = account_view.accounts_view(read_result(records).cells)
+    return [line for view in views for line in lines(view)]
+
+
+def test_contexts_of_a_runtime_stand_side_by_side():
+    shown = by_context((32, 0.020), (16, 0.010))
+    assert shown[0] == "where the step of hf-eager goes, by context"
+    assert shown[1].split() == ["context", "16", "32"]
+    assert line_with(shown, "step  ").split()[:7] == [
+        *("step", "10.0", "ms", "100%", "20.0", "ms", "100%"),
+    ]
+    (note,) = [line for line in shown if "without all interventions" in line]
+    assert not note.strip().startswith("at ")  # it is of both
+    for context in (0, 1):
+        shares = [
+            int(words[context][:-1])
+            for line in shown
+            if len(words := [word for word in line.split() if word.endswith("%")]) == 2
+        ]
+        assert sum(shares[:-1]) == pytest.approx(shares[-1], abs=2)
+
+
+def test_more_contexts_than_fit_go_below():
+    shown = by_context(*((context, 0.01) for context in range(16, 22)))
+    headings = [line for line in shown if line.startswith("where the step")]
+    assert len(headings) == 2
+    assert shown[1].split() == ["context", "16", "17", "18", "19"]
+    alone = by_context(*((context, 0.01) for context in range(16, 21)))
+    assert "where the step of hf-eager goes, context 20" in alone
+
+
+def test_a_part_that_one_context_lacks_is_blank_there():
+    records = [
+        make_record([0.010], context=16, probes={"linears": [0.004]}),
+        make_record([0.010], context=32),
+    ]
+    (view, *_) = account_view.accounts_view(read_result(records).cells)
+    shown = lines(view)
+    assert len(re.findall(r"\d+%", line_with(shown, "linears above their bytes"))) == 1
+    residuals = [line for line in shown if "what is left" in line]
+    assert [len(re.findall(r"\d+%", line)) for line in residuals] == [1, 1]
+    assert shown.index(residuals[0]) > shown.index(line_with(shown, "linears above their bytes"))
+
+
 def test_a_negative_part_has_no_bar():
     probes = {"linears": [3e-3], "no_attention": [0.012]}
     (cell,) = read_result([make_record([0.010], probes=probes)]).cells
-    row = line_with(lines(text.account_view(cell.account, 16)), "attention above")
+    row = line_with(lines(account_view.account_view(cell.account, 16)), "attention above")
     assert "-2.00 ms" in row
     assert "█" not in row
 

@@ -121,10 +121,11 @@ def _host_parts(summary: Summary, static: Summary, own: DeviceTime) -> list[Part
     if static_time is None:
         return []
     seconds = summary.step - static.step - (own.busy - static_time.busy)
-    basis = f"{summary.key.runtime} − {static.key.runtime}, device time taken out"
+    taken_out = ["device time"]
     for part in _new_length_parts(summary):
         seconds -= part.seconds
-        basis += ", new lengths too"
+        taken_out.append("new lengths")
+    basis = f"{summary.key.runtime} − {static.key.runtime}, less {' and '.join(taken_out)}"
     return [Part(HOST, seconds, basis)]
 
 
@@ -132,7 +133,7 @@ def _new_length_parts(summary: Summary) -> list[Part]:
     seconds = summary.new_length_seconds
     if seconds is None:
         return []
-    return [Part(NEW_LENGTHS, seconds, "what steps over lengths seen save, in turn with new ones")]
+    return [Part(NEW_LENGTHS, seconds, "steps over lengths seen, in turn with new ones")]
 
 
 def _what_host_work_holds(summary: Summary) -> str:

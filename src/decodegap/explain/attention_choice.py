@@ -6,7 +6,7 @@ another's and the step is not. Two things show it: the same lengths a second tim
 and a sibling that names its kernel, in the same run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -14,6 +14,7 @@ from decodegap.explain.device_time import DeviceTime, device_time
 from decodegap.explain.findings import Cell, Finding
 from decodegap.explain.kernels import kind_of
 from decodegap.explain.summary import Summary
+from decodegap.grouping import grouped
 from decodegap.runtime_name import RuntimeName, split_runtime
 from decodegap.units import format_seconds
 
@@ -27,11 +28,8 @@ def findings_on_attention(cells: Sequence[Cell]) -> list[Finding]:
     """Advice on each cell of one run that spends more than a tenth of its step on new lengths; and
     on each that left the choice to torch, if the fastest of those that did not is faster by more
     than a tenth."""
-    found = []
-    for cell in cells:
-        seconds = cell.summary.new_length_seconds
-        if seconds is not None and seconds > _LARGE_SHARE * cell.summary.step:
-            found.append(_cost_of_new_lengths(cell, seconds))
+    runtimes = grouped(cells, lambda cell: cell.summary.key.runtime).values()
+    found = [finding for of_runtime in runtimes for finding in _cost_of_new_lengths(of_runtime)]
     for cell in filter(_leaves_it_to_torch, cells):
         named = min(_siblings(cell, cells), key=lambda one: one.summary.step, default=None)
         if named is not None and cell.summary.step > _LEAST_SPEEDUP * named.summary.step:
@@ -39,17 +37,29 @@ def findings_on_attention(cells: Sequence[Cell]) -> list[Finding]:
     return found
 
 
-def _cost_of_new_lengths(cell: Cell, seconds: float) -> Finding:
-    own, step = device_time(cell.summary), cell.summary.step
+def _cost_of_new_lengths(of_runtime: Sequence[Cell]) -> Iterator[Finding]:
+    """One finding for a runtime's cells that have it, whatever their contexts."""
+    shares = {cell.name: _new_length_share(cell) for cell in of_runtime}
+    large = {name: share for name, share in shares.items() if share > _LARGE_SHARE}
+    if not large:
+        return
+    of_cells = [cell for cell in of_runtime if cell.name in large]
+    least, most = (f"{share:.0%}" for share in (min(large.values()), max(large.values())))
+    own = device_time(of_cells[0].summary)
     whose = ": cuDNN's plans" if own is not None and _runs_cudnn(own) else ""
-    return Finding(
+    yield Finding(
         severity="advice",
-        cells=(cell.name,),
-        text=f"{format_seconds(seconds)} of a step of {format_seconds(step)} go into its KV length "
+        cells=tuple(large),
+        text=f"{least if least == most else f'{least} to {most}'} of a step go into its KV length "
         f"being new to the process{whose}; met a second time, a length costs none of it",
         hint="name a kernel that keeps nothing per length (hf-eager?sdpa=flash), or take a static "
         "cache; a benchmark that decodes the same lengths twice does not see it",
     )
+
+
+def _new_length_share(cell: Cell) -> float:
+    seconds = cell.summary.new_length_seconds
+    return 0.0 if seconds is None else seconds / cell.summary.step
 
 
 def _leaves_it_to_torch(cell: Cell) -> bool:

@@ -6,8 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from decodegap.explain.account import Account
-from decodegap.explain.findings import Cell, Finding
+from decodegap.explain.findings import Finding
 from decodegap.explain.result import Result
 from decodegap.explain.summary import Summary
 from decodegap.predict.device import Device
@@ -15,10 +14,9 @@ from decodegap.predict.floor import Floor, step_floor
 from decodegap.predict.formats import get_format
 from decodegap.predict.traffic import Flow, Traffic
 from decodegap.record import Record, Trial
+from decodegap.report.account_view import accounts_view
 from decodegap.report.curve import curves_view
 from decodegap.units import format_bandwidth, format_bytes, format_hertz, format_seconds
-
-_BAR_WIDTH = 32
 
 
 def floor_view(
@@ -136,7 +134,7 @@ def result_view(result: Result) -> Group:
         parts.append(Text())
     if result.curves:
         parts.append(curves_view(result.curves))
-    parts += [part for cell in result.cells for part in _account_view(cell)]
+    parts += accounts_view(result.cells)
     parts += [failure_text(record) for record in _first_of_each(result.failures)]
     parts += [finding_text(finding) for finding in result.findings]
     return Group(*parts)
@@ -206,39 +204,6 @@ def _memory_row(summary: Summary) -> list[str]:
 
 def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
-
-
-def _account_view(cell: Cell) -> list[RenderableType]:
-    if cell.account is None:
-        return []
-    view = account_view(cell.account, cell.summary.key.context)
-    notes = {
-        note: None for r in cell.summary.records if r.measurement for note in r.measurement.notes
-    }
-    return [view, *(Text(f"  {note}", style="dim") for note in notes), Text()]
-
-
-def account_view(account: Account, context: int) -> Group:
-    """The parts of a step, each with its share and a bar; the last lines prove that it closes."""
-    heading = f"where the step of {account.runtime} goes, context {context}"
-    table = Table(box=None, show_header=False)
-    table.add_column("part")
-    table.add_column("time", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("bar")
-    table.add_column("basis", style="dim")
-    rows = [(part.name, part.seconds, part.basis) for part in account.parts]
-    rows.append((account.residual_name, account.residual, "what is left"))
-    for name, seconds, basis in rows:
-        share = seconds / account.step
-        table.add_row(name, format_seconds(seconds), f"{share:.1%}", _bar(share), basis)
-    table.add_row("step", format_seconds(account.step), "100.0%", "", "median of trial medians")
-    notes = [Text(f"  {note}", style="dim") for note in account.notes]
-    return Group(Text(heading, style="bold"), table, *notes)
-
-
-def _bar(share: float) -> str:
-    return "█" * round(max(0.0, share) * _BAR_WIDTH)
 
 
 def _first_of_each(failures: Iterable[Record]) -> list[Record]:
