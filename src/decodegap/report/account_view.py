@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from decodegap.explain.account import Account
 from decodegap.explain.findings import Cell
 from decodegap.grouping import grouped
+from decodegap.report.fitting import Column, FittingTable
 from decodegap.units import format_seconds
 
 _BAR_WIDTH = 32
@@ -57,16 +57,20 @@ def _notes_of_models(cells: Sequence[Cell]) -> list[str]:
 def account_view(account: Account, context: int) -> Group:
     """The parts of a step, each with its share and a bar; the last lines prove that it closes."""
     heading = f"where the step of {account.runtime} goes, context {context}"
-    table = Table(box=None, show_header=False)
-    table.add_column("part")
-    table.add_column("time", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("bar")
-    table.add_column("basis", style="dim")
-    for name, (seconds, basis) in _rows(account).items():
-        share = seconds / account.step
-        table.add_row(name, format_seconds(seconds), f"{share:.1%}", _bar(share), basis)
-    table.add_row("step", format_seconds(account.step), "100.0%", "", _STEP_BASIS)
+    rows = [
+        [
+            name,
+            format_seconds(seconds),
+            f"{seconds / account.step:.1%}",
+            _bar(seconds, account),
+            why,
+        ]
+        for name, (seconds, why) in _rows(account).items()
+    ]
+    rows.append(["step", format_seconds(account.step), "100.0%", "", _STEP_BASIS])
+    bar, basis = Column(is_words=True, gives_way=1), Column(is_words=True, is_dim=True, gives_way=2)
+    columns = [Column(is_words=True), Column(), Column(), bar, basis]
+    table = FittingTable(columns, rows, has_header=False)
     notes = [Text(f"  {note}", style="dim") for note in account.notes]
     return Group(Text(heading, style="bold"), table, *notes)
 
@@ -74,12 +78,11 @@ def account_view(account: Account, context: int) -> Group:
 def by_context_view(accounts: Mapping[int, Account]) -> Group:
     """One runtime's accounts, a column a context, each closing in the last line."""
     runtime = next(iter(accounts.values())).runtime
-    table = Table(box=None)
-    table.add_column("context")
+    columns = [Column(name="context", is_words=True)]
     for context in accounts:
-        table.add_column(str(context), justify="right")
-        table.add_column("", justify="right", style="dim")
-    table.add_column("", style="dim")
+        columns += [Column(name=str(context)), Column(is_dim=True, gives_way=1)]
+    columns.append(Column(is_words=True, is_dim=True, gives_way=2))
+    lines = []
     rows = {context: _rows(account) for context, account in accounts.items()}
     bases = {name: basis for of_one in rows.values() for name, (_, basis) in of_one.items()}
     for name in _last(bases, [account.residual_name for account in accounts.values()]):
@@ -88,9 +91,10 @@ def by_context_view(accounts: Mapping[int, Account]) -> Group:
             for context, account in accounts.items()
             for cell in _time_and_share(rows[context].get(name), account)
         ]
-        table.add_row(name, *shown, bases[name])
+        lines.append([name, *shown, bases[name]])
     steps = [text for one in accounts.values() for text in (format_seconds(one.step), "100%")]
-    table.add_row("step", *steps, _STEP_BASIS)
+    lines.append(["step", *steps, _STEP_BASIS])
+    table = FittingTable(columns, lines)
     heading = Text(f"where the step of {runtime} goes, by context", style="bold")
     return Group(heading, table, *(Text(f"  {note}", style="dim") for note in _notes(accounts)))
 
@@ -128,5 +132,5 @@ def _listed(contexts: Iterable[int]) -> str:
     return ", ".join(map(str, contexts))
 
 
-def _bar(share: float) -> str:
-    return "█" * round(max(0.0, share) * _BAR_WIDTH)
+def _bar(seconds: float, account: Account) -> str:
+    return "█" * round(max(0.0, seconds / account.step) * _BAR_WIDTH)

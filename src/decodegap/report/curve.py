@@ -1,15 +1,15 @@
 """Length curves on the screen and as documents: step against context, and what a KV byte costs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from decodegap.explain.curve import Curve, times
 from decodegap.grouping import grouped
+from decodegap.report.fitting import Column, FittingTable
 from decodegap.units import format_bytes, format_seconds
 
 _FEW_CONTEXTS = "two contexts"
@@ -51,32 +51,49 @@ def _heading(group: Sequence[Curve]) -> str:
     return f"{heading}, on {first.device}, from several like runs since {when}"
 
 
-def _points_table(group: Iterable[Curve]) -> Table:
-    table = Table(box=None)
-    table.add_column("runtime")
-    for name in ("context", "KV of a step", "step", "reachable floor", "above it", "trials"):
-        table.add_column(name, justify="right")
+# Each with how soon it gives way to a narrow terminal.
+_POINT_COLUMNS = {
+    "context": 0,
+    "KV of a step": 2,
+    "step": 0,
+    "reachable floor": 0,
+    "above it": 1,
+    "trials": 3,
+}
+_SLOPE_COLUMNS = {
+    "cost of a GB of KV": 2,
+    "memory needs": 3,
+    "factor": 0,
+    "range": 0,
+    "off a straight line": 1,
+}
+
+
+def _points_table(group: Iterable[Curve]) -> FittingTable:
+    rows = []
     for curve in group:
         for index, point in enumerate(curve.points):
             above = None if point.floor is None else point.step - point.floor
-            table.add_row(
-                curve.runtime if index == 0 else "",
-                str(point.context),
-                format_bytes(point.kv_bytes),
-                *(_seconds(value) for value in (point.step, point.floor, above)),
-                str(len(point.trial_medians)),
+            rows.append(
+                [
+                    curve.runtime if index == 0 else "",
+                    str(point.context),
+                    format_bytes(point.kv_bytes),
+                    *(_seconds(value) for value in (point.step, point.floor, above)),
+                    str(len(point.trial_medians)),
+                ]
             )
-    return table
+    return FittingTable(_columns(_POINT_COLUMNS), rows)
 
 
-def _slopes_table(group: Iterable[Curve]) -> Table:
-    table = Table(box=None)
-    table.add_column("runtime")
-    for name in ("cost of a GB of KV", "memory needs", "factor", "range", "off a straight line"):
-        table.add_column(name, justify="right")
-    for curve in group:
-        table.add_row(curve.runtime, *_slope_cells(curve))
-    return table
+def _slopes_table(group: Iterable[Curve]) -> FittingTable:
+    rows = [[curve.runtime, *_slope_cells(curve)] for curve in group]
+    return FittingTable(_columns(_SLOPE_COLUMNS), rows)
+
+
+def _columns(names: Mapping[str, int]) -> list[Column]:
+    figures = [Column(name=name, gives_way=soon) for name, soon in names.items()]
+    return [Column(name="runtime", is_words=True), *figures]
 
 
 def _slope_cells(curve: Curve) -> list[str]:

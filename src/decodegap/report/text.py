@@ -1,6 +1,6 @@
 """What the verbs print: every function takes values and returns something rich can show."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,6 +16,7 @@ from decodegap.predict.traffic import Flow, Traffic
 from decodegap.record import Record, Trial
 from decodegap.report.account_view import accounts_view
 from decodegap.report.curve import curves_view
+from decodegap.report.fitting import Column, FittingTable
 from decodegap.units import format_bandwidth, format_bytes, format_hertz, format_seconds
 
 
@@ -29,28 +30,31 @@ def floor_view(
     exact, published = rows[0][1].exact_bytes, rows[0][1].published_bytes
     heading = (
         f"{traffic.model}, {traffic.format}, context {traffic.context}: a step moves "
-        f"{format_bytes(exact)} ({format_bytes(published)} as published)"
+        f"{format_bytes(exact)} ({format_bytes(published)} as published), a device must hold "
+        f"{format_bytes(held_bytes)}"
     )
-    table = Table(box=None)
-    table.add_column("device")
-    for name in ("published", "exact", "reachable"):
-        table.add_column(name, justify="right")
-        table.add_column("", justify="right", style="dim")
-    table.add_column("")
-    for device, floor in sorted(rows, key=lambda row: row[1].exact or float("inf")):
-        cells = [
-            cell
-            for seconds in (floor.published, floor.exact, floor.reachable)
-            for cell in _time_and_rate(seconds)
+    floors = {"published": 4, "exact": 0, "reachable": 2}  # each with how soon it gives way
+    known = [name for name in floors if any(getattr(floor, name) for _, floor in rows)]
+    columns = [Column(name="device", is_words=True)]
+    for name in known:
+        columns.append(Column(name=name, gives_way=floors[name]))
+        columns.append(Column(is_dim=True, gives_way=floors[name] or 1))
+    columns.append(Column(is_words=True))
+    lines = [
+        [
+            device.title,
+            *(cell for name in known for cell in _time_and_rate(getattr(floor, name))),
+            _fit_words(device, held_bytes),
         ]
-        table.add_row(device.title, *cells, _fit_words(device, held_bytes))
-    return Group(Text(heading, style="bold"), table)
+        for device, floor in sorted(rows, key=lambda row: row[1].exact or float("inf"))
+    ]
+    return Group(Text(heading, style="bold"), FittingTable(columns, lines))
 
 
 def _fit_words(device: Device, held_bytes: int) -> str:
     if device.memory_bytes is None or held_bytes <= device.memory_bytes:
         return ""
-    return f"does not fit: {format_bytes(held_bytes)} of {format_bytes(device.memory_bytes)}"
+    return f"does not fit {format_bytes(device.memory_bytes)}"
 
 
 def _time_and_rate(seconds: float | None) -> tuple[str, str]:
@@ -143,35 +147,52 @@ def result_view(result: Result) -> Group:
 _SHARED = (
     "  one process a round ran all cells and loaded the weights once: a cell's trials shared none"
 )
-_TIME_COLUMNS = ("context", "step", "of trials", "p95", "p99", "rate", "trials", "CV")
-_MEMORY_COLUMNS = (
-    *("context", "bytes", "achieved"),
-    *("R_floor", "R_published", "R_reachable", "top-1", "KL"),
-)
+# Each with how soon it gives way to a narrow terminal.
+_TIME_COLUMNS = {
+    "context": 0,
+    "step": 0,
+    "of trials": 1,
+    "p95": 5,
+    "p99": 2,
+    "rate": 0,
+    "trials": 4,
+    "CV": 3,
+}
+_MEMORY_COLUMNS = {
+    "context": 0,
+    "bytes": 3,
+    "achieved": 2,
+    "R_floor": 0,
+    "R_published": 5,
+    "R_reachable": 0,
+    "top-1": 1,
+    "KL": 4,
+}
 
 
-def times_table(summaries: Sequence[Summary]) -> Table:
+def times_table(summaries: Sequence[Summary]) -> FittingTable:
     """How long the steps took: one line a cell. `of trials`: least to greatest trial median."""
     return _cell_table(summaries, _TIME_COLUMNS, [_time_row(summary) for summary in summaries])
 
 
-def memory_table(summaries: Sequence[Summary]) -> Table:
+def memory_table(summaries: Sequence[Summary]) -> FittingTable:
     """How far that is from what memory allows, and the worst verdict of the trials."""
     return _cell_table(summaries, _MEMORY_COLUMNS, [_memory_row(summary) for summary in summaries])
 
 
 def _cell_table(
-    summaries: Sequence[Summary], columns: Sequence[str], rows: Sequence[Sequence[str]]
-) -> Table:
+    summaries: Sequence[Summary], columns: Mapping[str, int], rows: Sequence[Sequence[str]]
+) -> FittingTable:
     """Columns that have no value in any row are left out."""
     kept = [index for index in range(len(columns)) if any(row[index] for row in rows)]
-    table = Table(box=None)
-    table.add_column("runtime")
-    for index in kept:
-        table.add_column(columns[index], justify="right")
-    for summary, row in zip(summaries, rows, strict=True):
-        table.add_row(summary.key.runtime, *(row[index] for index in kept))
-    return table
+    every = [Column(name=name, gives_way=soon) for name, soon in columns.items()]
+    return FittingTable(
+        [Column(name="runtime", is_words=True), *(every[index] for index in kept)],
+        [
+            [summary.key.runtime, *(row[index] for index in kept)]
+            for summary, row in zip(summaries, rows, strict=True)
+        ],
+    )
 
 
 def _time_row(summary: Summary) -> list[str]:
