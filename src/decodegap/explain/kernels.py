@@ -8,7 +8,8 @@ KINDS = ("linear", "attention", "cache copies", "norms and elementwise", "sampli
 
 # First match wins. Names as cuBLAS, cuDNN, FlashAttention, ATen and Triton spell them.
 _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("attention", ("flash", "fmha", "sdpa", "softmax", "attention", "sdp_")),
+    # cuDNN's lean reduction puts the splits of its attention together.
+    ("attention", ("flash", "fmha", "sdpa", "softmax", "attention", "sdp_", "lean_reduction")),
     ("sampling", ("argmax", "argmin", "arg_max", "topk", "multinomial")),
     (
         "cache copies",
