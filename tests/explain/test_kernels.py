@@ -21,7 +21,7 @@ SEEN = {
     "void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>(...)": "attention",
     "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::Params)": "attention",
     "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3": "attention",
-    "void cudnn::fusion::lean_reduction_kernel<false, false, false>(void*, float*, ...)": "attention",
+    "void cudnn::fusion::lean_reduction_kernel<false, false, false>(...)": "attention",
     "void at::native::(anonymous namespace)::CatArrayBatchedCopy<...>(...)": "cache copies",
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ArgMaxOps>>": "sampling",
     "void at::native::vectorized_elementwise_kernel<4, at::native::silu>": "norms and elementwise",
