@@ -1,13 +1,14 @@
 """Text as it forms: stop strings, clocks, prompts."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from decodegap import generate
-from decodegap.errors import BadConfig, UnknownModel
+from decodegap.errors import BadCheckpoint, BadConfig, UnknownModel
 from decodegap.predict.catalogue import catalogue_devices, catalogue_shape
 
 
@@ -59,8 +60,57 @@ def test_chat_needs_a_template() -> None:
         generate.encode_prompt(_FakeTokenizer(), "hello", chat=True)
 
 
-def test_a_tokenizer_without_an_end_stops_at_nothing() -> None:
-    assert generate.stop_tokens(_FakeTokenizer()) == frozenset()
+def test_a_tokenizer_without_an_end_stops_at_nothing(tmp_path: Path) -> None:
+    assert generate.stop_tokens(_FakeTokenizer(), tmp_path) == frozenset()
+
+
+@pytest.mark.parametrize("listed, ends", [("[2, 30]", {2, 30}), ("5", {5}), ("null", set())])
+def test_every_end_of_text_a_checkpoint_names_ends_the_answer(
+    tmp_path: Path, listed: str, ends: set[int]
+) -> None:
+    class WithEnd(_FakeTokenizer):
+        eos_token_id = 7
+
+    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {listed}}}')
+    assert generate.stop_tokens(WithEnd(), tmp_path) == ends | {7}
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(BadCheckpoint, match="cannot read"):
+        generate.stop_tokens(WithEnd(), tmp_path)
+
+
+def test_a_prompt_that_is_no_text_is_refused() -> None:
+    with pytest.raises(BadConfig, match="not UTF-8"):
+        generate.encode_prompt(_FakeTokenizer(), "caf\udce9", chat=False)
+
+
+def test_a_chat_template_that_refuses_is_told() -> None:
+    from jinja2 import TemplateError
+
+    class Refusing(_FakeTokenizer):
+        chat_template = "x"
+
+        def apply_chat_template(self, *arguments: object, **options: object) -> str:
+            raise TemplateError("only pairs of turns")
+
+    with pytest.raises(BadCheckpoint, match=r"only pairs of turns.*leave --chat out"):
+        generate.encode_prompt(Refusing(), "hello", chat=True)
+
+
+@pytest.mark.parametrize(
+    "position, num_tokens, is_told", [(10, 6, True), (9, 6, False), (10, 8, False)]
+)
+def test_an_answer_cut_by_the_cache_says_so(position: int, num_tokens: int, is_told: bool) -> None:
+    class At:
+        class program:  # noqa: N801
+            max_context = 10
+
+    engine = At()
+    engine.position = position  # type: ignore[attr-defined]
+    speed = generate.Speed(num_prompt_tokens=5, first_token=0.1, steps=(0.1,) * (num_tokens - 1))
+    options = generate.Options(max_new_tokens=8, temperature=0.0, top_k=0, top_p=1.0, seed=0)
+    words = generate.full_cache_words(speed, engine, options)
+    assert (words is not None) == is_told
+    assert words is None or "--max-context" in words
 
 
 def test_speed_words_give_the_ratio_to_the_exact_floor() -> None:

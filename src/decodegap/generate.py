@@ -4,6 +4,7 @@ The engine yields tokens; here they become text as it forms, stop strings are wa
 time of each step is kept for the line at the end.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float
     seed: int
     stop: tuple[str, ...] = ()
+    stop_tokens: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if "" in self.stop:
@@ -65,8 +67,8 @@ def load_tokenizer(folder: Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        reason = first_line(error)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = first_line(error) or type(error).__name__
         raise BadCheckpoint(
             f"{folder} has no usable tokenizer ({reason}); download its tokenizer.json too"
         ) from None
@@ -77,13 +79,26 @@ def encode_prompt(tokenizer: Any, prompt: str, chat: bool) -> list[int]:
 
     Raises:
         UnknownModel: `chat` with a checkpoint that has no chat template.
+        BadCheckpoint: the template does not take the prompt.
+        BadConfig: the prompt is no text.
     """
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise BadConfig("the prompt is not UTF-8 text; check the terminal's encoding") from None
     if not chat:
         return list(tokenizer(prompt).input_ids)
     if tokenizer.chat_template is None:
         raise UnknownModel("this checkpoint has no chat template; leave --chat out")
     turn = [{"role": "user", "content": prompt}]
-    text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    from jinja2 import TemplateError
+
+    try:
+        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise BadCheckpoint(
+            f"the chat template does not take this prompt ({first_line(error)}); leave --chat out"
+        ) from None
     return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
@@ -137,7 +152,7 @@ def stream_answer(
         top_k=options.top_k,
         top_p=options.top_p,
         seed=options.seed,
-        stop_tokens=stop_tokens(tokenizer),
+        stop_tokens=options.stop_tokens,
     )
     try:
         for text in until_stop(text_pieces(tokenizer, clock.watch(tokens)), options.stop):
@@ -165,9 +180,30 @@ class _TokenClock:
         return Speed(num_prompt_tokens=num_prompt_tokens, first_token=first, steps=tuple(gaps))
 
 
-def stop_tokens(tokenizer: Any) -> frozenset[int]:
-    """The checkpoint's own end of text."""
-    return frozenset() if tokenizer.eos_token_id is None else frozenset({tokenizer.eos_token_id})
+def stop_tokens(tokenizer: Any, folder: Path) -> frozenset[int]:
+    """The checkpoint's own ends of text: the tokenizer's, and those of its generation_config.json,
+    which chat models have more of."""
+    path = folder / "generation_config.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise BadCheckpoint(
+            f"cannot read {path} ({first_line(error)}); download it again"
+        ) from None
+    listed = settings.get("eos_token_id") if isinstance(settings, dict) else None
+    given = listed if isinstance(listed, list) else [listed]
+    return frozenset(one for one in (*given, tokenizer.eos_token_id) if isinstance(one, int))
+
+
+def full_cache_words(speed: Speed, engine: Any, options: Options) -> str | None:
+    """Why an answer is shorter than it might be; None where the cache is not the reason."""
+    num_tokens = len(speed.steps) + 1
+    if num_tokens >= options.max_new_tokens or engine.position < engine.program.max_context:
+        return None
+    return (
+        f"the answer ended at the cache's {engine.program.max_context} positions; give a larger "
+        "--max-context"
+    )
 
 
 def speed_words(speed: Speed, shape: ModelShape, device: Device) -> str:

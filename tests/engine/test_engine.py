@@ -125,8 +125,17 @@ def test_memory_is_what_is_held(engine: Engine) -> None:
     assert memory["cache"] + memory["other"] == buffers
 
 
+@pytest.mark.parametrize("ids", [[[1, 2], [3, 4]], [1.5, 2.7], torch.zeros(2, 3)])
+def test_what_is_no_prompt_is_refused(ids: object) -> None:
+    engine = Engine.synthetic(shape_of("llama2"), max_context=8, device="cpu", dtype="fp32")
+    with pytest.raises(BadContext, match=r"whole numbers|one prompt at a time"):
+        engine.prefill(ids)  # type: ignore[arg-type]
+    engine.prefill([[1, 2]])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
-    "values", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}]
+    "values",
+    [{"temperature": -1.0}, {"temperature": 1e-45}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}],
 )
 def test_sampling_values_outside_their_range(values: dict[str, float]) -> None:
     with pytest.raises(BadConfig):

@@ -154,6 +154,62 @@ def test_a_tensor_of_another_shape_is_named(checkpoint: Path) -> None:
         Engine.from_pretrained(checkpoint, device="cpu", dtype="fp32")
 
 
+def _save(state: dict[str, torch.Tensor], folder: Path) -> None:
+    save_file({n: t.clone().contiguous() for n, t in state.items()}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8])
+def test_weights_of_a_packed_type_are_refused(checkpoint: Path, dtype: torch.dtype) -> None:
+    """Without their scales they would decode to something."""
+    state = dict(transformers_model("qwen2").state_dict())
+    name = "model.layers.0.mlp.gate_proj.weight"
+    _save(state | {name: state[name].to(dtype)}, checkpoint)
+    with pytest.raises(BadCheckpoint, match=r"gate_proj.*quantised weights are not read"):
+        _load(checkpoint)
+
+
+def test_a_quantised_checkpoint_is_refused_by_its_config(checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (checkpoint / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(BadCheckpoint, match=r"is quantised \(gptq\)"):
+        Engine.from_pretrained(checkpoint, device="cpu", dtype="fp32")
+
+
+@pytest.mark.parametrize("table", [["model.safetensors"], {"lm_head.weight": 3}])
+def test_an_index_that_is_no_table_is_named(sharded: Path, table: object) -> None:
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": table}), encoding="utf-8")
+    with pytest.raises(BadCheckpoint, match="weight_map is no table"):
+        _load(sharded)
+
+
+def test_a_tensor_that_only_the_index_has_is_named(sharded: Path) -> None:
+    index = sharded / "model.safetensors.index.json"
+    table = json.loads(index.read_text(encoding="utf-8"))
+    names = iter(sorted(table["weight_map"]))
+    shards = sorted(set(table["weight_map"].values()))
+    moved = next(n for n in names if table["weight_map"][n] != shards[-1])
+    table["weight_map"][moved] = shards[-1]
+    index.write_text(json.dumps(table), encoding="utf-8")
+    with pytest.raises(BadCheckpoint, match="gives no"):
+        _load(sharded)
+
+
+def test_a_head_beside_a_tied_one_must_be_the_same(tmp_path: Path) -> None:
+    model = transformers_model("smollm2")
+    model.save_pretrained(tmp_path)
+    program = build_program(shape_of("smollm2"))
+    state = dict(model.state_dict())
+    state["lm_head.weight"] = state["model.embed_tokens.weight"].clone()
+    _save(state, tmp_path)
+    checkpoint_weights(program, tmp_path, FP32, CPU)
+    state["lm_head.weight"][0, 0] += 1
+    _save(state, tmp_path)
+    with pytest.raises(BadCheckpoint, match="tie_word_embeddings"):
+        checkpoint_weights(program, tmp_path, FP32, CPU)
+
+
 def test_a_folder_without_weights_says_so(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors").unlink()
     with pytest.raises(BadCheckpoint, match="safetensors form"):

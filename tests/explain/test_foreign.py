@@ -456,6 +456,20 @@ def test_a_loading_type_says_nothing_of_a_checkpoint_that_may_be_quantised():
         grade(vllm_rows(), device="h200", format="int8")
 
 
+def test_a_plain_format_beside_a_quantisation_that_the_file_states_is_refused():
+    """Else a possible time of 4-bit weights is faster than memory."""
+    rows = vllm_rows(quantization="awq")
+    with pytest.raises(BadForeignFile, match=r"'awq', --format says bf16"):
+        grade(rows, device="h200", format="bf16")
+    assert grade(rows, device="h200", format="int4-g128-zp").grades[0].format == "int4-g128-zp"
+
+
+@pytest.mark.parametrize("key", ["tensor_parallel_size", "pipeline_parallel_size", "batch_size"])
+def test_none_of_what_there_is_one_at_least_is_refused(key):
+    with pytest.raises(BadForeignFile):
+        read(vllm_rows(**{key: 0}))
+
+
 # optimum-benchmark
 
 

@@ -116,6 +116,32 @@ def test_a_whole_trial_of_every_format(runtime, fmt):
     assert len(measurement.verdict.decoded_tokens) == 1 + 3 + 1
 
 
+def test_a_trial_that_times_nothing_needs_no_warm_up_either():
+    """As the last round's, of a study without warm-up steps: it lists the kernels."""
+    trial = make_trial(num_warmup=0, num_steps=0, probes=False)
+    report = worker.report_on(trial, worker.LoadedModel())
+    assert (report.outcome, report.reason) == ("ok", None)
+    assert report.measurement.profile.kernels
+    assert report.measurement.timings["wall"] == []
+
+
+@pytest.mark.parametrize("runtime", CPU_RUNTIMES)
+def test_logits_that_are_no_numbers_are_wrong_and_no_damaged_answer(runtime, monkeypatch):
+    from decodegap.measure.runtimes import hf_model
+
+    load = hf_model.load_model
+
+    def load_damaged(trial):
+        model = load(trial)
+        model.get_output_embeddings().weight.data.fill_(float("nan"))
+        return model
+
+    monkeypatch.setattr(hf_model, "load_model", load_damaged)
+    report = worker.report_on(make_trial(runtime=runtime), worker.LoadedModel())
+    assert report.outcome == "wrong"
+    assert "not finite" in report.reason
+
+
 @pytest.mark.parametrize("name", ["gemma2", "phi3-window", "mixtral", "qwen3", "smollm3"])
 def test_interventions_of_unusual_architectures(name):
     report = worker.report_on(trial_of(name, num_steps=3, probes=True), worker.LoadedModel())

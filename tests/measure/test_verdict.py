@@ -9,7 +9,7 @@ import torch
 from builders import PASSED, make_trial
 from decodegap.measure import worker
 from decodegap.measure.runtimes import hf_eager, hf_static
-from decodegap.measure.verdict import TOLERANCES, Tolerance, compare
+from decodegap.measure.verdict import TOLERANCES, NotFinite, Tolerance, compare
 from decodegap.predict.formats import get_format
 from decodegap.predict.traffic import step_traffic
 
@@ -42,10 +42,10 @@ def test_unrelated_logits_fail_in_every_format(fmt):
 
 
 def test_divergence_by_hand():
-    """Two words: the reference holds them equal, the runtime one four times as likely."""
-    reference = torch.tensor([[0.0, 0.0]])
+    """Two words: the reference holds one twice as likely, the runtime four times."""
+    reference = torch.tensor([[math.log(2.0), 0.0]])
     result = verdict(reference, last=torch.tensor([math.log(4.0), 0.0]))
-    by_hand = 0.5 * math.log(0.5 / 0.8) + 0.5 * math.log(0.5 / 0.2)
+    by_hand = 2 / 3 * math.log((2 / 3) / 0.8) + 1 / 3 * math.log((1 / 3) / 0.2)
     assert result.kl_divergence == pytest.approx(by_hand, rel=1e-6)
 
 
@@ -86,11 +86,14 @@ def test_logits_that_are_no_numbers_fail(value):
     last[3] = value
     if value == -math.inf:
         last[:] = value
-    assert not verdict(reference, last=last).passed
+    with pytest.raises(NotFinite):
+        verdict(reference, last=last)
 
 
 def test_a_reference_that_is_no_number_fails():
-    assert not verdict(torch.full((NUM_STEPS, VOCAB), math.nan)).passed
+    for value in (math.nan, 0.0):
+        with pytest.raises(NotFinite):
+            verdict(torch.full((NUM_STEPS, VOCAB), value))
 
 
 # End to end: sabotaged runtimes, on real transformers models, in this process

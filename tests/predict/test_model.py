@@ -192,6 +192,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a negative epsilon": (tiny(rms_norm_eps=-1e-5), "must be a positive number"),
     "an epsilon in text": (tiny(rms_norm_eps="1e-5"), "must be a positive number"),
     "a theta of zero": (tiny(rope_theta=0), "`rope_theta` must be a positive number"),
+    "a rope that lacks its factor": (
+        tiny(rope_scaling={"rope_type": "linear"}),
+        "rope of type linear lacks `factor`",
+    ),
+    "a Llama 3 rope that lacks a factor": (
+        tiny(rope_scaling={"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0}),
+        "lacks `low_freq_factor`",
+    ),
+    "more experts than are counted one by one": (
+        tiny(model_type="mixtral", num_local_experts=5000, num_experts_per_tok=2),
+        "outside 1 … 4096",
+    ),
     "rope that is no table": (tiny(rope_scaling="linear"), "must be a table"),
     "unknown activation": (tiny(hidden_act="relu"), "activation 'relu' is unknown"),
     "activation not text": (tiny(hidden_act=["silu"]), "activation .* is unknown"),

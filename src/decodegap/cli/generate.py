@@ -41,11 +41,15 @@ def generate(
         top_p=top_p,
         seed=seed,
         stop=tuple(stop or ()),
+        stop_tokens=generation.stop_tokens(tokenizer, folder),
     )
     engine = Engine.from_pretrained(
         folder, max_context=max_context or len(ids) + max_new_tokens, device=torch_device
     )
     speed = generation.stream_answer(engine, tokenizer, ids, options, _write_now)
+    ended = generation.full_cache_words(speed, engine, options)
+    if ended is not None:
+        print(f"\n{ended}", file=sys.stderr)
     where = local_device_with_bandwidth(torch_device)
     print(f"\n\n{generation.speed_words(speed, engine.program.shape, where)}", file=sys.stderr)
 

@@ -135,7 +135,12 @@ class Engine:
         Raises:
             BadContext: empty, longer than the cache, or with a token the model does not have.
         """
-        prompt = torch.as_tensor(ids, dtype=torch.int64, device="cpu").reshape(-1)
+        given = torch.as_tensor(ids, device="cpu")
+        if given.dtype.is_floating_point and given.numel():
+            raise BadContext("token ids are whole numbers; these are not")
+        if given.dim() > 1 and given.shape[:-1].numel() != 1:
+            raise BadContext(f"one prompt at a time, not {list(given.shape)}; call once for each")
+        prompt = given.to(torch.int64).reshape(-1)
         self._check_prompt(prompt)
         if len(prompt) > 1:
             prefill(self.program, self.weights, self.buffers, prompt[:-1].to(self.device))

@@ -6,6 +6,8 @@ import torch
 
 from decodegap.errors import BadConfig
 
+_LEAST_TEMPERATURE = 1e-4  # below, logits divided by it overflow
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
@@ -21,8 +23,11 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature < float("inf"):
-            raise BadConfig(f"temperature must be 0 or more, not {self.temperature}")
+        if self.temperature and not _LEAST_TEMPERATURE <= self.temperature < float("inf"):
+            raise BadConfig(
+                f"temperature must be 0 (greedy) or at least {_LEAST_TEMPERATURE}, not "
+                f"{self.temperature}"
+            )
         if self.top_k < 0:
             raise BadConfig(f"top_k must be 0 (off) or more, not {self.top_k}")
         if not 0.0 < self.top_p <= 1.0:

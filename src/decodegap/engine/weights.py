@@ -98,7 +98,19 @@ def checkpoint_weights(
         BadCheckpoint: a file or tensor is missing, damaged or of another shape.
     """
     with _Checkpoint(folder) as checkpoint:
+        if program.shape.tied_head:
+            _refuse_head_of_its_own(checkpoint, folder)
         return _assemble(program, checkpoint.read, dtype, device)
+
+
+def _refuse_head_of_its_own(checkpoint: "_Checkpoint", folder: Path) -> None:
+    """Some files hold the tied head a second time; one that differs is another model's."""
+    head, table = "lm_head.weight", "model.embed_tokens.weight"
+    if checkpoint.has(head) and not torch.equal(checkpoint.read(head), checkpoint.read(table)):
+        raise BadCheckpoint(
+            f"{folder} holds a {head} that is not the embedding, and its config.json says "
+            "tie_word_embeddings; set that to false"
+        )
 
 
 def _assemble(
@@ -130,11 +142,19 @@ def _stack(
     return stacked
 
 
+_PLAIN_TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+
+
 def _checked(name: str, shape: tuple[int, ...], tensor: torch.Tensor) -> torch.Tensor:
     if tuple(tensor.shape) != shape:
         raise BadCheckpoint(
             f"{name} is {tuple(tensor.shape)}, the config says {shape}; "
             "weights and config.json are not of the same model"
+        )
+    if tensor.dtype not in _PLAIN_TYPES:
+        raise BadCheckpoint(
+            f"{name} is stored as {tensor.dtype}: quantised weights are not read; take the "
+            "checkpoint they were made from"
         )
     return tensor
 
@@ -165,7 +185,16 @@ class _Checkpoint:
         handle = self._open.get(file_name)
         if handle is None:
             handle = self._open[file_name] = _open_file(self._folder / file_name)
-        return handle.get_tensor(name)
+        try:
+            return handle.get_tensor(name)
+        except Exception as error:  # safetensors has a class of its own for what an index made up
+            raise BadCheckpoint(
+                f"{self._folder / file_name} gives no {name!r} ({first_line(error)}); download it "
+                "again"
+            ) from None
+
+    def has(self, name: str) -> bool:
+        return name in self._file_of
 
 
 def _index(folder: Path) -> dict[str, str]:
@@ -189,6 +218,8 @@ def _read_index(index: Path) -> dict[str, str]:
         raise BadCheckpoint(
             f"cannot read {index}: {type(error).__name__}; download it again"
         ) from None
+    if not isinstance(table, dict) or not all(isinstance(one, str) for one in table.values()):
+        raise BadCheckpoint(f"{index}: its weight_map is no table of file names; download it again")
     for file_name in sorted(set(table.values())):
         if not (index.parent / file_name).is_file():
             raise BadCheckpoint(f"shard {index.parent / file_name} is missing; download it again")

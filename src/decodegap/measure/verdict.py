@@ -5,12 +5,18 @@ that were decoded while the clock ran. One pass judges every timed step: each de
 the reference's first choice or nearly so, and the last step's logits must agree.
 """
 
+import math
 from typing import Any
 
 import msgspec
 import torch
 
+from decodegap.errors import DecodegapError
 from decodegap.record import Verdict
+
+
+class NotFinite(DecodegapError):
+    """Logits that no distance can be told of: infinite, not a number, or without any spread."""
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +51,7 @@ def judge(
     so one more than there were steps. last_logits: [vocab], of the last step.
     """
     num_steps = len(decoded) - 1
-    tokens = torch.tensor([decoded[:-1]], device=prompt.device)
+    tokens = torch.tensor([decoded[:-1]], dtype=prompt.dtype, device=prompt.device)
     sequence = torch.cat((prompt, tokens), dim=1)
     with torch.inference_mode():
         logits = model(sequence, use_cache=False, logits_to_keep=num_steps + 1).logits[0].float()
@@ -60,14 +66,19 @@ def compare(
     tolerance: Tolerance,
     decoded: tuple[int, ...],
 ) -> Verdict:
-    """Judge picks [n] and the last step's logits [vocab] against reference logits [n, vocab]."""
+    """Judge picks [n] and the last step's logits [vocab] against reference logits [n, vocab].
+
+    Raises:
+        NotFinite: there is no distance between them.
+    """
     chosen = reference.gather(1, picks[:, None])[:, 0]
     gaps = (reference.amax(1) - chosen) / reference.std(1)
     divergence = torch.nn.functional.kl_div(
         last_logits.log_softmax(0), reference[-1].log_softmax(0), log_target=True, reduction="sum"
     )
     kl, worst_gap = divergence.item(), gaps.max().item()
-    # A NaN compares false with everything, so it fails both.
+    if not (math.isfinite(kl) and math.isfinite(worst_gap)):
+        raise NotFinite("its logits or the reference's are not finite numbers, or are all equal")
     passed = kl <= tolerance.kl_divergence and worst_gap <= tolerance.gap
     return Verdict(
         passed=passed,

@@ -68,12 +68,16 @@ def report_on(trial: Trial, model: LoadedModel) -> WorkerReport:
     to end the process: the parent records the crash with what was printed."""
     from torch import OutOfMemoryError
 
+    from decodegap.measure.verdict import NotFinite
+
     try:
         return measure(trial, model)
     except OutOfMemoryError as error:
         return WorkerReport(outcome="oom", reason=first_line(error))
     except DoesNotFit as error:
         return WorkerReport(outcome="oom", reason=str(error))
+    except NotFinite as error:
+        return WorkerReport(outcome="wrong", reason=str(error))
     except Unavailable as error:
         return WorkerReport(outcome="unavailable", reason=str(error))
     except DecodegapError as error:

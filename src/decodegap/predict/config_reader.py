@@ -7,6 +7,7 @@ from decodegap.errors import BadConfig
 
 # No published decoder comes near it; a larger figure is a typo or another unit.
 MAX_DIMENSION = 1 << 24
+MAX_EXPERTS = 1 << 12
 
 
 class ConfigReader:

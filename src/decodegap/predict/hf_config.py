@@ -8,7 +8,7 @@ its absence is an error, never a guess.
 from typing import Any
 
 from decodegap.errors import BadConfig, nearest
-from decodegap.predict.config_reader import ConfigReader
+from decodegap.predict.config_reader import MAX_EXPERTS, ConfigReader
 from decodegap.predict.families import ACTIVATIONS, FAMILIES, Family
 from decodegap.predict.model import Activation, ModelShape, Rope
 
@@ -103,7 +103,7 @@ def _experts(read: ConfigReader, family: Family) -> tuple[int, int]:
     for key in family.expert_count_keys:
         if read.get(key) is not None:
             _refuse_mixed_layers(read)
-            return read.size(key), read.size("num_experts_per_tok")
+            return read.size(key, MAX_EXPERTS), read.size("num_experts_per_tok", MAX_EXPERTS)
     if family.expert_count_keys:
         raise BadConfig(f"{read.name}: config lacks `{family.expert_count_keys[0]}`")
     return 0, 0
@@ -173,6 +173,14 @@ def _rope_layers(read: ConfigReader, architecture: str, num_layers: int) -> tupl
     return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
 
 
+_ROPE_FACTORS = {
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+}
+
+
 def _rope(read: ConfigReader, family: Family) -> Rope:
     """From `rope_parameters` (transformers 5) or `rope_theta` + `rope_scaling` (4 and older)."""
     parameters = read.get("rope_parameters") or read.get("rope_scaling") or {}
@@ -182,9 +190,13 @@ def _rope(read: ConfigReader, family: Family) -> Rope:
         raise BadConfig(f"{read.name}: `rope_parameters` must be a table, not {parameters!r}")
     inner = ConfigReader(parameters, read.name)
     theta = inner.optional_number("rope_theta") or read.optional_number("rope_theta")
+    kind = str(parameters.get("rope_type") or parameters.get("type") or "default")
+    for key in _ROPE_FACTORS.get(kind, ()):
+        if inner.get(key) is None:
+            raise BadConfig(f"{read.name}: rope of type {kind} lacks `{key}`; take its own config")
     return Rope(
         theta=family.rope_theta if theta is None else theta,
-        kind=str(parameters.get("rope_type") or parameters.get("type") or "default"),
+        kind=kind,
         factor=inner.number("factor", 1.0),
         low_frequency_factor=inner.number("low_freq_factor", 1.0),
         high_frequency_factor=inner.number("high_freq_factor", 1.0),

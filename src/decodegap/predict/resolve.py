@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from decodegap.errors import BadConfig, Unavailable, UnknownModel, first_line, nearest
+from decodegap.errors import (
+    BadCheckpoint,
+    BadConfig,
+    Unavailable,
+    UnknownModel,
+    first_line,
+    nearest,
+)
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
 from decodegap.predict.hf_config import from_hf
 from decodegap.predict.model import ModelShape
@@ -94,8 +101,16 @@ def checkpoint_folder(source: ModelSource) -> Path:
 
     Raises:
         UnknownModel: a bare config, which has no weights.
+        BadCheckpoint: its weights are quantised.
         Unavailable: neither in the cache nor to be had.
     """
+    quantised = source.config.get("quantization_config")
+    if quantised:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise BadCheckpoint(
+            f"{source.shape.name} is quantised ({method}) and such weights are not read; take the "
+            "checkpoint it was made from, or its catalogue name or config.json for its shape"
+        )
     if source.folder is not None:
         return source.folder
     if source.hf_id is None:

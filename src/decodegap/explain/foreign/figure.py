@@ -16,6 +16,7 @@ READ = (
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+OneOrMore = Annotated[int, msgspec.Meta(ge=1)]
 
 # What other tools call the formats that hold plain floats.
 FLOAT_FORMATS = {

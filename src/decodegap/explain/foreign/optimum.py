@@ -15,6 +15,7 @@ from decodegap.explain.foreign.figure import (
     BadForeignFile,
     Count,
     ForeignFigure,
+    OneOrMore,
     Positive,
     convert,
     unknown_fields,
@@ -64,8 +65,8 @@ class _InputShapes(msgspec.Struct, frozen=True, kw_only=True):
 class _GenerateArguments(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: Count | None = None
     min_new_tokens: Count | None = None
-    num_beams: Count = 1
-    num_return_sequences: Count = 1
+    num_beams: OneOrMore = 1
+    num_return_sequences: OneOrMore = 1
 
 
 class _Scenario(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from decodegap.explain.foreign.figure import (
     BadForeignFile,
     Count,
     ForeignFigure,
+    OneOrMore,
     Positive,
     convert,
     unknown_fields,
@@ -43,14 +44,14 @@ class _Latency(msgspec.Struct, frozen=True, kw_only=True):
 class _Arguments(msgspec.Struct, frozen=True, kw_only=True):
     input_len: Count
     output_len: Count
-    batch_size: Count
-    n: Count = 1
+    batch_size: OneOrMore
+    n: OneOrMore = 1
     dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     speculative_config: Any = None
-    tensor_parallel_size: Count = 1
-    pipeline_parallel_size: Count = 1
+    tensor_parallel_size: OneOrMore = 1
+    pipeline_parallel_size: OneOrMore = 1
 
 
 class _Extra(msgspec.Struct, frozen=True, kw_only=True):
