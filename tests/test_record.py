@@ -182,6 +182,14 @@ def test_an_interrupt_while_writing_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_of_other_things_is_told_in_one_line(tmp_path):
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    with pytest.raises(BadRecord, match="none of the 4 JSON files"):
+        read_folder(tmp_path)
+
+
 def test_a_copy_is_told_and_counts_once(tmp_path):
     path = write_record(make_record(), tmp_path)
     (tmp_path / "kept").mkdir()

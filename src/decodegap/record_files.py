@@ -82,6 +82,9 @@ def record_paths(folder: Path) -> list[Path]:
     )
 
 
+_MOST_NAMED = 3  # of files that are no records, where there is no record beside them
+
+
 def read_folder(folder: Path) -> tuple[list[Record], list[BadRecord]]:
     """Every record below `folder`, and an error for each file that is none, or a copy of another:
     a trial counts once. Bandwidth probes that lie beside them are passed over.
@@ -104,6 +107,11 @@ def read_folder(folder: Path) -> tuple[list[Record], list[BadRecord]]:
             continue
         first[record.id] = path
         records.append(record)
+    if not records and len(unreadable) > _MOST_NAMED:
+        raise BadRecord(
+            f"none of the {len(unreadable)} JSON files in {folder} is a whole record; give a folder "
+            "that `decodegap measure --out` wrote"
+        )
     if not records and not unreadable:
         raise BadRecord(f"no records in {folder}; `decodegap measure --out {folder}` writes some")
     records.sort(key=lambda record: record.started_at)

@@ -148,7 +148,7 @@ def _refuse_unsupported(shape: ModelShape, max_context: int) -> None:
     if missing:
         raise BadConfig(
             f"{shape.name}: the engine does not decode {' or '.join(missing)} yet; "
-            "measure it with another runtime, such as hf-graph"
+            "measure it with another runtime, such as hf-static"
         )
 
 

@@ -65,7 +65,7 @@ def resolve_model(name: str) -> ModelSource:
 
 def _from_file(path: Path, folder: Path | None) -> ModelSource:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark in front
     except FileNotFoundError:
         raise BadConfig(f"{path.parent} has no config.json; is it a checkpoint folder?") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -96,7 +96,7 @@ def plan_view(trials: Sequence[Trial], device: Device) -> Text:
         lines.append(f"memory reads at {speed} ({device.measured.source})")
     each = "each a fresh process" if first.process is None else "one process a round of all cells"
     lines.append(
-        f"{runtimes}; {len(trials)} trials, {each}: prefill, "
+        f"{runtimes}; {len(trials)} trial{'' if len(trials) == 1 else 's'}, {each}: prefill, "
         f"{first.num_warmup} warm-up steps, {first.num_steps} timed"
     )
     for context in dict.fromkeys(trial.context for trial in trials):
