@@ -109,8 +109,8 @@ def read_folder(folder: Path) -> tuple[list[Record], list[BadRecord]]:
         records.append(record)
     if not records and len(unreadable) > _MOST_NAMED:
         raise BadRecord(
-            f"none of the {len(unreadable)} JSON files in {folder} is a whole record; give a folder "
-            "that `decodegap measure --out` wrote"
+            f"none of the {len(unreadable)} JSON files in {folder} is a whole record; give a "
+            "folder that `decodegap measure --out` wrote"
         )
     if not records and not unreadable:
         raise BadRecord(f"no records in {folder}; `decodegap measure --out {folder}` writes some")
