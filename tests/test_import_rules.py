@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"explain", "record", "predict", "errors", "units", "grouping"},
     "study": {
         *("explain", "measure", "record", "record_files", "files", "predict", "errors", "units"),
+        "grouping",
     },
     "generate": {"engine", "measure", "explain", "record", "predict", "errors", "units"},
     "tuning": {"engine", "measure", "files", "predict", "errors", "units"},

@@ -8,6 +8,7 @@ import msgspec
 
 from decodegap.errors import DecodegapError
 from decodegap.explain.prediction import parse_prediction, parse_share
+from decodegap.grouping import grouped
 from decodegap.measure.positions import check_apart, check_positions
 from decodegap.measure.runtimes.registry import parse_runtime
 from decodegap.measure.trial import choose_weights, in_round, interleave, num_rounds
@@ -138,9 +139,7 @@ def _matrix_trials(study: Study, cells: Sequence[Cell], models: Models) -> Itera
     protocol = study.protocol
     if protocol.process == "round":
         check_apart(study.contexts, protocol.num_warmup + protocol.num_steps)
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.model, cell.device, cell.format), []).append(cell)
+    groups = grouped(cells, lambda cell: (cell.model, cell.device, cell.format))
     for group in groups.values():
         repeats = dict.fromkeys(group, 0)
         trials = {cell: trial_of(study, cell, models[cell.model]) for cell in group}

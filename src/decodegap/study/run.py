@@ -49,12 +49,13 @@ def work_left(
         if not (retry and record.outcome in PASSING_OUTCOMES)
     }
     left = [one for one in plan.trials if one.trial.identity not in finished]
-    over = [one for one in left if settled(one.trial, records)]
-    here = [one for one in left if one not in over and one.device in devices]
+    is_over = {one.trial.identity: settled(one.trial, records) for one in left}
+    open_ones = [one for one in left if not is_over[one.trial.identity]]
+    here = [one for one in open_ones if one.device in devices]
     return Work(
         here=tuple(one for together in launched_together(here) for one in together),
-        elsewhere=tuple(one for one in left if one not in over and one.device not in devices),
-        settled=tuple(over),
+        elsewhere=tuple(one for one in open_ones if one.device not in devices),
+        settled=tuple(one for one in left if is_over[one.trial.identity]),
         num_finished=len(plan.trials) - len(left),
     )
 
