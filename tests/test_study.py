@@ -30,7 +30,7 @@ from decodegap.predict.formats import get_format
 from decodegap.record import new_id
 from decodegap.record_files import read_folder, record_paths
 from decodegap.study import matrix
-from decodegap.study.file import BadStudy, parse_study, read_study
+from decodegap.study.file import BadStudy, parse_study, study_text
 from decodegap.study.folder import StudyFolder, claim, held, read_stored
 from decodegap.study.matrix import plan_study
 from decodegap.study.run import settled, work_left
@@ -65,6 +65,10 @@ contexts = [16]
 margin = "2%"
 predict = "ratio>1.20"
 """
+
+
+def read_study(path):
+    return parse_study(study_text(path), str(path))
 
 
 def plan_of(text, device="cpu"):

@@ -76,8 +76,13 @@ def main() -> None:
 
 def _reader_went_away() -> int:
     """As after `| head`: no verdict's exit code, and nothing more to say to a closed pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _give_up_output()
     return EXIT_BROKEN_PIPE
+
+
+def _give_up_output() -> None:
+    """What is still buffered goes nowhere, or Python complains of it on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # The extra each optional package comes with.
@@ -105,7 +110,7 @@ def _usage_error(error: Exception) -> int:
     itself whole."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         print("decodegap: standard output is full; free space", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return EXIT_BAD_INPUT
     message = getattr(error, "format_message", None)
     if message is None:

@@ -185,9 +185,11 @@ class _Checkpoint:
         handle = self._open.get(file_name)
         if handle is None:
             handle = self._open[file_name] = _open_file(self._folder / file_name)
+        from safetensors import SafetensorError
+
         try:
             return handle.get_tensor(name)
-        except Exception as error:  # safetensors has a class of its own for what an index made up
+        except (SafetensorError, OSError) as error:  # an index may name what its shard has not
             raise BadCheckpoint(
                 f"{self._folder / file_name} gives no {name!r} ({first_line(error)}); download it "
                 "again"

@@ -95,15 +95,6 @@ class Study(_Table, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
-def read_study(path: Path) -> Study:
-    """Read a study file.
-
-    Raises:
-        BadStudy: no such file, not TOML, or a key or value that has no place in it.
-    """
-    return parse_study(study_text(path), str(path))
-
-
 def study_text(path: Path) -> str:
     """What a study file says. To be read once: a pipe gives it once.
 
@@ -118,7 +109,11 @@ def study_text(path: Path) -> str:
 
 
 def parse_study(text: str, where: str) -> Study:
-    """As `read_study`, from text that came from `where`."""
+    """What the text of a study file means; `where` it came from.
+
+    Raises:
+        BadStudy: not TOML, or a key or value that has no place in it.
+    """
     try:
         study = msgspec.toml.decode(text, type=Study)
     except msgspec.ValidationError as error:
