@@ -248,6 +248,35 @@ def test_what_a_new_length_costs_is_taken_out_of_host_work():
     assert_advises("what remains is the growing of the cache", account)
 
 
+def in_turn(record, *turns: tuple[float, float, float]):
+    """The record with steps over new lengths, over seen ones and with a static cache, in turn."""
+    record = met_again(record, *((new, seen) for new, seen, _ in turns))
+    probes = record.measurement.probes | {"static_cache": [static for *_, static in turns]}
+    measurement = msgspec.structs.replace(record.measurement, probes=probes)
+    return msgspec.structs.replace(record, measurement=measurement)
+
+
+@pytest.mark.parametrize("pace", [1.0, 1.5])
+def test_a_static_step_in_turn_takes_the_pace_of_the_host_out_of_host_work(pace):
+    """Between the eager cell and the static one the host may slow down; what takes turns slows
+    alike, so host work is what it was, and the launch side belongs to the eager step."""
+    static = STATIC_STEP / EAGER_STEP
+    eager = in_turn(EAGER, (40e-3, 30e-3, static * 40e-3), (80e-3, 60e-3, static * 80e-3))
+    elsewhere = profiled("hf-static", STATIC_STEP * pace, STATIC_KERNELS, BUSY_STATIC)
+    found = accounts(eager, elsewhere, GRAPH)
+    account, new = found["hf-eager"], EAGER_STEP / 4
+    assert parts_of(account) == pytest.approx(
+        {**KNOWN["hf-eager"], NEW_LENGTHS: new, HOST: HOST_WORK - new}
+    )
+    assert account.residual == pytest.approx(0, abs=1e-12)
+    (launch,) = (part for part in account.parts if part.name == LAUNCH)
+    assert launch.basis == "hf-static in turn with it − hf-graph"
+    assert_advises("what remains is the growing of the cache", account)
+    assert "processes differ" not in " ".join(account.notes)
+    # hf-static's own account is of its own step.
+    assert parts_of(found["hf-static"])[LAUNCH] == pytest.approx(STATIC_STEP * pace - GRAPH_STEP)
+
+
 def test_alone_a_new_length_is_told_apart_and_nothing_else_is():
     account = accounts(met_again(EAGER, (40e-3, 30e-3)))["hf-eager"]
     assert parts_of(account)[NEW_LENGTHS] == pytest.approx(EAGER_STEP / 4)

@@ -64,8 +64,8 @@ def test_what_follows_on_a_gpu_is_counted(counted, monkeypatch):
 
     monkeypatch.setattr(timers, "events", events)
     left_out = dict.fromkeys(("twin", "linears", "no_attention"), ((), None))
-    own = interventions._INTERVENTIONS["lengths_seen"]
-    monkeypatch.setattr(interventions, "_INTERVENTIONS", left_out | {"lengths_seen": own})
+    own = interventions._INTERVENTIONS["in_turn"]
+    monkeypatch.setattr(interventions, "_INTERVENTIONS", left_out | {"in_turn": own})
     trial = make_trial(num_warmup=WARMUP, num_steps=STEPS)
     model, prompt = load_model(trial), worker.make_prompt(trial)
     runtime = worker.runtime_factory(None)(model, trial)
@@ -73,7 +73,11 @@ def test_what_follows_on_a_gpu_is_counted(counted, monkeypatch):
     with torch.inference_mode():
         runtime.prefill(prompt)
         worker.other_timers(runtime, on_gpu, lambda: None, step_seconds=1e-9)
-    worker.probes_of(runtime, model, prompt, on_gpu, lambda: None)
+    interventions.intervene(
+        interventions.Bench(
+            runtime=runtime, model=model, trial=on_gpu, prompt=prompt, synchronize=lambda: None
+        )
+    )
     worker.profile_of(runtime, trial)
     assert runtime.num_steps == steps_after("cuda:0") == 56
 
@@ -81,7 +85,7 @@ def test_what_follows_on_a_gpu_is_counted(counted, monkeypatch):
 def test_no_other_intervention_decodes_with_the_trial_s_own_cache():
     """Of a kind of device at most one does. The engine's replays start from the context again, and
     are fewer than the two timers take."""
-    own = {"cpu": {"no_attention"}, "cuda": {"lengths_seen"}}
+    own = {"cpu": {"no_attention"}, "cuda": {"in_turn"}}
     apart = {"twin", "linears", "ops"}
     assert set(interventions._INTERVENTIONS) == apart.union(*own.values())
     for kind, names in own.items():

@@ -178,14 +178,79 @@ def test_lengths_are_seen_again_from_a_cache_of_their_own(monkeypatch):
     model = load_model(trial)
     bench = bench_on(model, trial)
     length = bench.runtime.cache.get_seq_length()
-    samples = interventions.lengths_seen(bench)
+    samples = interventions.in_turn(bench)
     assert {name: len(steps) for name, steps in samples.items()} == {
         "lengths_new": PROBE_STEPS,
         "lengths_seen": PROBE_STEPS,
+        "static_cache": PROBE_STEPS,
     }
-    (again,) = caches
+    again, static = caches
     assert again.cache.get_seq_length() == trial.context + 2 + PROBE_STEPS
+    assert isinstance(static, hf_static.HfStatic)
+    # One more, by which it is known whether its attention runs at all.
+    assert static.cache.get_seq_length() == trial.context + 1 + 2 + PROBE_STEPS
     assert bench.runtime.cache.get_seq_length() == length + 2 + PROBE_STEPS
+
+
+@pytest.mark.parametrize("where", ["prefill", "step"])
+def test_a_static_cache_that_the_attention_cannot_have_takes_no_turn(monkeypatch, where):
+    def refuse(*arguments):
+        raise Unavailable("takes no mask")
+
+    monkeypatch.setattr(hf_static.HfStatic, where, refuse)
+    trial = make_trial(num_warmup=5, num_steps=15)
+    assert set(interventions.in_turn(bench_on(load_model(trial), trial))) == {
+        "lengths_new",
+        "lengths_seen",
+    }
+
+
+def test_the_static_cache_in_turn_runs_the_trial_s_attention_kernel(monkeypatch):
+    asked = []
+    load = interventions.runtime_factory
+
+    def note(entry):
+        def make(model, trial):
+            asked.append(trial.runtime)
+            return load(entry)(model, trial)
+
+        return make
+
+    monkeypatch.setattr(interventions, "runtime_factory", note)
+    trial = make_trial(num_warmup=5, num_steps=15, runtime="hf-eager?sdpa=math")
+    interventions.in_turn(bench_on(load_model(trial), trial))
+    assert asked == ["hf-eager?sdpa=math", "hf-static?sdpa=math"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nSee the docs."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_no_memory_for_an_intervention_costs_no_time_that_was_measured(monkeypatch, error):
+    def fail(bench):
+        raise error
+
+    left = interventions._INTERVENTIONS | {"twin": (("cpu",), fail)}
+    monkeypatch.setattr(interventions, "_INTERVENTIONS", left)
+    trial = make_trial(num_steps=3, probes=True)
+    report = worker.report_on(trial, worker.LoadedModel())
+    assert (report.outcome, report.reason) == ("ok", None)
+    assert set(report.measurement.probes) == {"linears", "no_attention"}
+    (note,) = report.measurement.notes
+    assert note == f"no intervention twin: {str(error).splitlines()[0]}"
+
+
+def test_an_intervention_that_fails_otherwise_is_no_small_matter(monkeypatch):
+    def fail(bench):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    left = interventions._INTERVENTIONS | {"twin": (("cpu",), fail)}
+    monkeypatch.setattr(interventions, "_INTERVENTIONS", left)
+    with pytest.raises(RuntimeError, match="illegal"):
+        worker.report_on(make_trial(num_steps=3, probes=True), worker.LoadedModel())
 
 
 @pytest.mark.parametrize("fmt", DTYPES)
@@ -207,7 +272,7 @@ def test_the_twin_is_of_the_trial_s_own_type(monkeypatch, fmt):
 
 def test_no_more_lengths_are_seen_again_than_were_timed():
     trial = make_trial(num_warmup=1, num_steps=4)
-    samples = interventions.lengths_seen(bench_on(load_model(trial), trial))
+    samples = interventions.in_turn(bench_on(load_model(trial), trial))
     assert len(samples["lengths_seen"]) == 3  # the first two steps are its own warm-up
 
 

@@ -58,7 +58,8 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
         name = "not separated: launch side, gaps, host work"
         return Split(parts=tuple(parts), residual_name=name, notes=tuple(notes))
     parts += _replay_parts(graph, replayed.busy)
-    parts.append(Part(LAUNCH, static.step - graph.step, " − ".join(needed)))
+    static_step, how = _static_step(summary, static)
+    parts.append(Part(LAUNCH, static_step - graph.step, f"{how} − {needed[1]}"))
     notes.append(_launch_note(static, needed, replayed.kernels))
     if static is not summary:
         parts += _host_parts(summary, static, own)
@@ -116,16 +117,26 @@ def _replay_parts(graph: Summary, busy: float) -> list[Part]:
     ]
 
 
+def _static_step(summary: Summary, static: Summary) -> tuple[float, str]:
+    """Seconds of the step with a static cache, and where they were measured: in turn with this
+    runtime's own, in its processes, or else in others, where the host may have had another pace."""
+    in_turn = summary.in_turn_seconds("static_cache")
+    if in_turn is None:
+        return static.step, static.key.runtime
+    return in_turn, f"{static.key.runtime} in turn with it"
+
+
 def _host_parts(summary: Summary, static: Summary, own: DeviceTime) -> list[Part]:
     static_time = device_time(static)
     if static_time is None:
         return []
-    seconds = summary.step - static.step - (own.busy - static_time.busy)
+    static_step, how = _static_step(summary, static)
+    seconds = summary.step - static_step - (own.busy - static_time.busy)
     taken_out = ["device time"]
     for part in _new_length_parts(summary):
         seconds -= part.seconds
         taken_out.append("new lengths")
-    basis = f"{summary.key.runtime} − {static.key.runtime}, less {' and '.join(taken_out)}"
+    basis = f"{summary.key.runtime} − {how}, less {' and '.join(taken_out)}"
     return [Part(HOST, seconds, basis)]
 
 
@@ -139,7 +150,9 @@ def _new_length_parts(summary: Summary) -> list[Part]:
 def _what_host_work_holds(summary: Summary) -> str:
     if summary.new_length_seconds is None:
         return "what remains mixes cache growth with attention planning"
-    return "what remains is the growing of the cache, and what the processes differ by"
+    if summary.in_turn_seconds("static_cache") is None:
+        return "what remains is the growing of the cache, and what the processes differ by"
+    return "what remains is the growing of the cache"
 
 
 def _launch_note(

@@ -86,19 +86,24 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return median(medians) if medians else None
 
-    @property
-    def new_length_seconds(self) -> float | None:
-        """What a step takes longer because its KV length is new to the process: of the step, the
-        share by which steps over lengths seen before are shorter than the steps over new ones that
-        they took turns with. Neighbours, and a share: hosts double their pace for seconds."""
+    def in_turn_seconds(self, name: str) -> float | None:
+        """What a step changed in one respect would have taken among the timed ones: of this step,
+        the share that it took of the unchanged steps it took turns with. Neighbours, and a share:
+        hosts double their pace for seconds. None where no trial has such steps."""
         shares = [
-            median(1.0 - seen / new for new, seen in zip(lengths_new, lengths_seen, strict=True))
+            median(step / own for own, step in zip(unchanged, changed, strict=True))
             for record in self.records
-            for lengths_new in (_samples(record, "lengths_new"),)
-            for lengths_seen in (_samples(record, "lengths_seen"),)
-            if lengths_new
+            for unchanged in (_samples(record, "lengths_new"),)
+            for changed in (_samples(record, name),)
+            if unchanged and changed
         ]
         return median(shares) * self.step if shares else None
+
+    @property
+    def new_length_seconds(self) -> float | None:
+        """What a step takes longer because its KV length is new to the process."""
+        seen = self.in_turn_seconds("lengths_seen")
+        return None if seen is None else self.step - seen
 
 
 def _samples(record: Record, name: str) -> Sequence[float]:

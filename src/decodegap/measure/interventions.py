@@ -4,9 +4,11 @@
     twin_linears    the twin's linears alone: the part of `twin` that `linears` has already paid
     linears         every linear of the step, in order, on ready inputs; nothing else (CPU)
     no_attention    the whole step with the attention product replaced by a pass-through (CPU)
-    lengths_seen    the timed steps a second time, from a new cache: their KV lengths are no longer
-                    new to this process, and nothing else differs; in turn with steps of the first
-                    cache, whose lengths are new, `lengths_new` (GPU)
+    in_turn         three steps that take turns, so that a host slows them alike (GPU):
+      lengths_new     the step as it was timed, at the next KV lengths
+      lengths_seen    the timed steps a second time, from a new cache: their KV lengths are no
+                      longer new to this process, and nothing else differs
+      static_cache    the step of `hf-static`, its cache allocated once
     replay_without_<op>  the engine's graph with one op left out, and with none: replays back to
                     back, whose differences add up where those of waited-for steps do not (GPU)
 
@@ -16,13 +18,16 @@ without some kernels is no shorter, since the host sets its pace; there the host
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 import torch
 
+from decodegap.errors import Unavailable, first_line
 from decodegap.measure import timers
+from decodegap.measure.machine import is_out_of_memory
 from decodegap.measure.positions import PROBE_STEPS, PROBE_WARMUP
 from decodegap.measure.runtimes.hf_model import (
     DTYPES,
@@ -30,10 +35,11 @@ from decodegap.measure.runtimes.hf_model import (
     build_config,
     synthetic_model,
 )
-from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
+from decodegap.measure.runtimes.registry import get_runtime, parse_runtime, runtime_factory
 from decodegap.predict.hf_config import from_hf
 from decodegap.predict.tensors import OPS
 from decodegap.record import Trial
+from decodegap.runtime_name import RuntimeName
 
 _NUM_OP_STEPS, _NUM_OP_ROUNDS = 20, 5
 _TWIN_CONTEXT = 16
@@ -70,15 +76,23 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         return samples
 
 
-def intervene(bench: Bench) -> Samples:
-    """Samples of every intervention the runtime's row names and this kind of device can show."""
+def intervene(bench: Bench) -> tuple[Samples, tuple[str, ...]]:
+    """Samples of every intervention the runtime's row names and this kind of device can show, and
+    a note on each that found no memory for what it needs beside the trial, whose time stands."""
     kind = "cpu" if bench.trial.device == "cpu" else "cuda"
     samples: Samples = {}
+    notes = []
     for name in get_runtime(bench.trial.runtime).interventions:
         kinds, make = _INTERVENTIONS[name]
-        if kind in kinds:
+        if kind not in kinds:
+            continue
+        try:
             samples |= make(bench)
-    return samples
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            notes.append(f"no intervention {name}: {first_line(error)}")
+    return samples, tuple(notes)
 
 
 def linears_alone(bench: Bench) -> Samples:
@@ -114,17 +128,32 @@ def _pass_queries_through(
     return query.transpose(1, 2), None
 
 
-def lengths_seen(bench: Bench) -> Samples:
-    """Steps over lengths that were timed before, from a cache of their own, in turn with steps over
-    new ones. A library that keeps something for each KV length, as cuDNN its plans, finds it for
-    the former and makes it for the latter, every step anew."""
+def in_turn(bench: Bench) -> Samples:
+    """Steps over new KV lengths, over lengths that were timed before, from a cache of their own,
+    and with a cache allocated once, where the runtime's attention can do that.
+
+    A library that keeps something for each length, as cuDNN its plans, makes it for the first,
+    every step anew, and finds it for the second. The third does not grow its cache either.
+    """
     trial = bench.trial
     num_seen = trial.num_warmup + trial.num_steps - PROBE_WARMUP
-    again = runtime_factory(get_runtime(trial.runtime))(bench.model, trial)
-    with torch.inference_mode():
-        again.prefill(bench.prompt)
-    steps = {"lengths_new": bench.runtime.step, "lengths_seen": again.step}
+    steps = {"lengths_new": bench.runtime.step, "lengths_seen": _prefilled(bench, trial).step}
+    static = RuntimeName("hf-static", parse_runtime(trial.runtime).options).text
+    # Torch's flash attention takes no mask, which a cache that is not full needs.
+    with suppress(Unavailable):
+        runtime = _prefilled(bench, msgspec.structs.replace(trial, runtime=static))
+        with torch.inference_mode():
+            runtime.step()
+        steps["static_cache"] = runtime.step
     return bench.time_in_turn(steps, min(PROBE_STEPS, num_seen))
+
+
+def _prefilled(bench: Bench, trial: Trial) -> Any:
+    """Another runtime on the bench's model, its cache filled with the prompt."""
+    runtime = runtime_factory(get_runtime(trial.runtime))(bench.model, trial)
+    with torch.inference_mode():
+        runtime.prefill(bench.prompt)
+    return runtime
 
 
 def host_twin(bench: Bench) -> Samples:
@@ -177,6 +206,6 @@ _INTERVENTIONS: dict[str, tuple[tuple[str, ...], Callable[[Bench], Samples]]] = 
     "twin": (("cpu", "cuda"), host_twin),
     "linears": (("cpu",), linears_alone),
     "no_attention": (("cpu",), without_attention),
-    "lengths_seen": (("cuda",), lengths_seen),
+    "in_turn": (("cuda",), in_turn),
     "ops": (("cuda",), without_each_op),
 }

@@ -263,6 +263,11 @@ def local_device(torch_device: str) -> Device:
     return row or derive_device(gpu.name, gpu.derived_bandwidth, gpu.memory_bytes)
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Torch's own class for a GPU; the CPU's allocator has none."""
+    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+
+
 def free_memory_bytes(torch_device: str) -> int | None:
     """Memory free on the device now; on a CPU no more than the container may use."""
     if torch_device != "cpu":

@@ -15,7 +15,7 @@ from decodegap.predict.traffic import check_context
 NUM_OTHER_TIMERS = 2
 LEAST_TIMER_STEPS, MOST_TIMER_STEPS = 5, 20
 # The one intervention of each kind of device that decodes on with the trial's own cache:
-# `no_attention` on a CPU, `lengths_new` on a GPU.
+# `no_attention` on a CPU, `in_turn` on a GPU.
 PROBE_WARMUP, PROBE_STEPS = 2, 10
 # Under the profiler, after those that its start takes.
 NUM_TRACER_STEPS, NUM_PROFILED = 1, 3

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from decodegap.errors import DecodegapError, DoesNotFit, Unavailable, first_line
+from decodegap.measure.machine import is_out_of_memory
 from decodegap.measure.parent import ENDS_PROCESS, WorkerReport, read_job, send_report
 from decodegap.measure.positions import LEAST_TIMER_STEPS, MOST_TIMER_STEPS, NUM_PROFILED
 from decodegap.measure.runtimes.registry import get_runtime, runtime_factory
@@ -66,14 +67,10 @@ def clear_away(device: str) -> None:
 def report_on(trial: Trial, model: LoadedModel) -> WorkerReport:
     """Run the trial; a failure that has a name comes back as its outcome. What has none is left
     to end the process: the parent records the crash with what was printed."""
-    from torch import OutOfMemoryError
-
     from decodegap.measure.verdict import NotFinite
 
     try:
         return measure(trial, model)
-    except OutOfMemoryError as error:
-        return WorkerReport(outcome="oom", reason=first_line(error))
     except DoesNotFit as error:
         return WorkerReport(outcome="oom", reason=str(error))
     except NotFinite as error:
@@ -83,8 +80,7 @@ def report_on(trial: Trial, model: LoadedModel) -> WorkerReport:
     except DecodegapError as error:
         return WorkerReport(outcome="crash", reason=str(error))
     except RuntimeError as error:
-        # The CPU allocator has no exception class of its own.
-        if "DefaultCPUAllocator" not in str(error):
+        if not is_out_of_memory(error):
             raise
         return WorkerReport(outcome="oom", reason=first_line(error))
 
@@ -94,6 +90,7 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
     import torch
 
     from decodegap.measure.environment import describe_environment, host_state
+    from decodegap.measure.interventions import Bench, intervene
     from decodegap.measure.runtimes.hf_model import notes_on
 
     synchronize = synchronizer(trial.device)
@@ -114,7 +111,8 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
         if trial.num_steps:
             timings |= other_timers(runtime, trial, synchronize, median(timings["wall"]))
     verdict = verdict_on(model, prompt, decoded, last_logits, trial)
-    probes = probes_of(runtime, model, prompt, trial, synchronize) if trial.probes else {}
+    bench = Bench(runtime=runtime, model=model, trial=trial, prompt=prompt, synchronize=synchronize)
+    probes, left_out = intervene(bench) if trial.probes else ({}, ())
     # Last: what a profiler hooks into stays, and slows whatever this process times after it.
     profile = profile_of(runtime, trial) if trial.profile else None
     outcome, reason = outcome_of(verdict, timings["wall"], trial)
@@ -130,7 +128,7 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
             verdict=verdict,
             profile=profile,
             held_bytes=runtime.held_bytes(),
-            notes=notes_on(model),
+            notes=(*notes_on(model), *left_out),
         ),
         environment=describe_environment(trial.device, torch.get_num_threads(), before, after),
     )
@@ -221,16 +219,6 @@ def verdict_on(
     from decodegap.measure.verdict import judge
 
     return judge(model, prompt, decoded, last_logits, trial.format)
-
-
-def probes_of(
-    runtime: Any, model: Any, prompt: Any, trial: Trial, synchronize: Callable[[], None]
-) -> dict[str, list[float]]:
-    from decodegap.measure.interventions import Bench, intervene
-
-    return intervene(
-        Bench(runtime=runtime, model=model, trial=trial, prompt=prompt, synchronize=synchronize)
-    )
 
 
 def outcome_of(

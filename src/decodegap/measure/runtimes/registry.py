@@ -86,8 +86,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             module="decodegap.measure.runtimes.hf_eager",
             formats=("bf16", "fp16", "fp32"),
             packages=("torch", "transformers"),
-            # Its cache alone has a new length at each step.
-            interventions=("lengths_seen", "twin", "linears", "no_attention"),
+            interventions=("in_turn", "twin", "linears", "no_attention"),
             options=_SDPA,
         ),
         RuntimeEntry(
