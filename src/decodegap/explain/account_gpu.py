@@ -11,7 +11,7 @@ from decodegap.explain.kernels import num_launches, same_kernels, seconds_by_kin
 from decodegap.explain.part import (
     ATTENTION,
     GAPS,
-    HOST,
+    HOST_BEYOND,
     LAUNCH,
     LINEAR,
     NEW_LENGTHS,
@@ -26,9 +26,11 @@ from decodegap.explain.summary import Summary
 from decodegap.record import KernelUse
 from decodegap.runtime_name import RuntimeName, split_runtime
 
-_STATIC, _GRAPH = "hf-static", "hf-graph"
+_STATIC, _GRAPH, _COMPILED = "hf-static", "hf-graph", "hf-compile"
 # Their step is one replay already: there is no launching to tell apart from it.
-_REPLAYED = {_GRAPH, "hf-compile"}
+_REPLAYED = {_GRAPH, _COMPILED}
+# A static step this many times as long as its replay waits for the host, not for the device.
+_HOST_PACED = 1.1
 
 
 def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[str, str]) -> Split:
@@ -45,6 +47,11 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
     ]
     if runtime.options.get("sdpa") == "math":
         notes.append("attention by plain matrix products: their kernels count among the linears'")
+    if runtime.name == _COMPILED:
+        notes.append(
+            f"what torch.compile checks before each replay is in {SYNCHRONISE!r}: back to back it "
+            "passes under the step before"
+        )
     if runtime.name in _REPLAYED:
         parts += _replay_parts(summary, own.busy)
         return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
@@ -58,15 +65,13 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
         name = "not separated: launch side, gaps, host work"
         return Split(parts=tuple(parts), residual_name=name, notes=tuple(notes))
     parts += _replay_parts(graph, replayed.busy)
-    static_step, how = _static_step(summary, static)
-    parts.append(Part(LAUNCH, static_step - graph.step, f"{how} − {needed[1]}"))
     notes.append(_launch_note(static, needed, replayed.kernels))
-    if static is not summary:
-        parts += _host_parts(summary, static, own)
-        notes.append(
-            f"{summary.key.runtime} and {needed[0]} do not run the same kernels: the difference of "
-            f"their device time is taken out of host work; {_what_host_work_holds(summary)}"
-        )
+    if static is summary:
+        parts.append(Part(LAUNCH, static.step - graph.step, " − ".join(needed)))
+    else:
+        launch_and_host, note = _beside_static(summary, own, static, graph)
+        parts += launch_and_host
+        notes.append(note)
     return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
 
 
@@ -117,27 +122,60 @@ def _replay_parts(graph: Summary, busy: float) -> list[Part]:
     ]
 
 
-def _static_step(summary: Summary, static: Summary) -> tuple[float, str]:
-    """Seconds of the step with a static cache, and where they were measured: in turn with this
-    runtime's own, in its processes, or else in others, where the host may have had another pace."""
+def _beside_static(
+    summary: Summary, own: DeviceTime, static: Summary, graph: Summary
+) -> tuple[list[Part], str]:
+    """The launch side and the host work of a step that is neither static nor replayed, and a note.
+
+    It and the static step differ in device time too. Where the host sets the pace of the static
+    step, device time passes under its launches: the two steps then differ in host work alone, and
+    less device time leaves more of the launches uncovered. Elsewhere it is in the difference.
+    """
     in_turn = summary.in_turn_seconds("static_cache")
-    if in_turn is None:
-        return static.step, static.key.runtime
-    return in_turn, f"{static.key.runtime} in turn with it"
-
-
-def _host_parts(summary: Summary, static: Summary, own: DeviceTime) -> list[Part]:
+    static_step = static.step if in_turn is None else in_turn
+    how = static.key.runtime if in_turn is None else f"{static.key.runtime} in turn"
+    launch = static_step - graph.step
     static_time = device_time(static)
     if static_time is None:
-        return []
-    static_step, how = _static_step(summary, static)
-    seconds = summary.step - static_step - (own.busy - static_time.busy)
-    taken_out = ["device time"]
-    for part in _new_length_parts(summary):
-        seconds -= part.seconds
+        note = f"no kernel profile of {static.key.runtime} in this run: host work is not separated"
+        return [Part(LAUNCH, launch, f"{how} − {graph.key.runtime}")], note
+    less_device = static_time.busy - own.busy
+    is_covered = static_step > _HOST_PACED * graph.step
+    uncovered = max(less_device, -launch) if is_covered else 0.0
+    new_lengths = summary.new_length_seconds or 0.0
+    host = summary.step - static_step - new_lengths + less_device - uncovered
+    taken_out = [] if is_covered else ["device time"]
+    if summary.new_length_seconds is not None:
         taken_out.append("new lengths")
-    basis = f"{summary.key.runtime} − {how}, less {' and '.join(taken_out)}"
-    return [Part(HOST, seconds, basis)]
+    less = f", less {' and '.join(taken_out)}" if taken_out else ""
+    at_device_time = " at this device time" if is_covered else ""
+    parts = [
+        Part(LAUNCH, launch + uncovered, f"{how} − {graph.key.runtime}{at_device_time}"),
+        Part(HOST_BEYOND, host, f"{summary.key.runtime} − {how}{less}"),
+    ]
+    fewer = num_launches(static_time.kernels) - num_launches(own.kernels)
+    return parts, _host_note(summary, static.key.runtime, fewer, is_covered, in_turn is not None)
+
+
+def _host_note(
+    summary: Summary, static: str, fewer: float, is_covered: bool, is_in_turn: bool
+) -> str:
+    """What the difference to the static step holds."""
+    more_or_fewer = "fewer" if fewer > 0 else "more"
+    kernels, holds = "as many kernels as", ["a cache kept another way"]
+    if round(fewer):
+        plural = "" if round(abs(fewer)) == 1 else "s"
+        kernels = f"{abs(fewer):.0f} kernel{plural} {more_or_fewer} than"
+        holds.append(f"{more_or_fewer} launches")
+    if summary.new_length_seconds is None:
+        holds.append("what a library does for each new KV length")
+    if not is_in_turn:
+        holds.append("what the processes differ by")
+    paced = "the host sets the pace of both" if is_covered else "their device time is taken out"
+    return (
+        f"{summary.key.runtime} launches {kernels} {static}, and {paced}; {HOST_BEYOND}: "
+        f"{', '.join(holds)}"
+    )
 
 
 def _new_length_parts(summary: Summary) -> list[Part]:
@@ -145,14 +183,6 @@ def _new_length_parts(summary: Summary) -> list[Part]:
     if seconds is None:
         return []
     return [Part(NEW_LENGTHS, seconds, "steps over lengths seen, in turn with new ones")]
-
-
-def _what_host_work_holds(summary: Summary) -> str:
-    if summary.new_length_seconds is None:
-        return "what remains mixes cache growth with attention planning"
-    if summary.in_turn_seconds("static_cache") is None:
-        return "what remains is the growing of the cache, and what the processes differ by"
-    return "what remains is the growing of the cache"
 
 
 def _launch_note(

@@ -6,7 +6,16 @@ from typing import Literal
 import msgspec
 
 from decodegap.explain.account import Account
-from decodegap.explain.part import ATTENTION, FLOOR, HOST, LAUNCH, LINEAR, NEW_LENGTHS, Part
+from decodegap.explain.part import (
+    ATTENTION,
+    FLOOR,
+    HOST,
+    HOST_BEYOND,
+    LAUNCH,
+    LINEAR,
+    NEW_LENGTHS,
+    Part,
+)
 from decodegap.explain.summary import Summary
 from decodegap.grouping import grouped
 from decodegap.record import Environment, HostState
@@ -91,6 +100,7 @@ REMEDIES = {
     LAUNCH: "capture the step in a CUDA graph (hf-graph)",
     NEW_LENGTHS: "name an attention kernel that keeps nothing per length (?sdpa=flash)",
     HOST: "keep Python out of the step: a static cache and a captured graph",
+    HOST_BEYOND: "keep Python out of the step: a static cache and a captured graph",
     LINEAR: "these matrix-vector kernels do not stream: use an engine built for one row; a 4-bit "
     "format pays only with kernels that do",
     ATTENTION: "attention reads more than the positions attended, or computes slowly: allocate no "

@@ -10,6 +10,7 @@ GAPS = "gaps between kernels"
 LAUNCH = "launch side"
 NEW_LENGTHS = "work for each new KV length"
 HOST = "host work"
+HOST_BEYOND = "host work beyond hf-static's"
 LINEAR, ATTENTION = "linears above their bytes", "attention above its bytes"
 
 

@@ -11,6 +11,7 @@ from decodegap.explain.part import (
     FLOOR,
     GAPS,
     HOST,
+    HOST_BEYOND,
     LAUNCH,
     LINEAR,
     NEW_LENGTHS,
@@ -31,6 +32,7 @@ PART_COLOURS = {
     LAUNCH: "#56b4e9",
     NEW_LENGTHS: "#882255",
     HOST: "#999933",
+    HOST_BEYOND: "#117733",
 }
 _RESIDUAL_COLOURS = ("#bdbdbd", "#d9d9d9", "#969696", "#efefef")
 
