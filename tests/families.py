@@ -22,10 +22,25 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
         sliding_window=12,
         max_window_layers=1,
     ),
+    "qwen2-layer-types": tiny(
+        model_type="qwen2",
+        num_hidden_layers=3,
+        use_sliding_window=True,
+        sliding_window=12,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    ),
     "qwen3": tiny(model_type="qwen3", head_dim=24),
     "qwen3-biased": tiny(model_type="qwen3", head_dim=24, attention_bias=True),
     "smollm3": tiny(
         model_type="smollm3", num_hidden_layers=5, tie_word_embeddings=None, pad_token_id=0
+    ),
+    "smollm3-window": tiny(
+        model_type="smollm3",
+        num_hidden_layers=5,
+        tie_word_embeddings=None,
+        pad_token_id=0,
+        use_sliding_window=True,
+        sliding_window=12,
     ),
     "phi3": tiny(model_type="phi3", pad_token_id=0),
     "phi3-window": tiny(model_type="phi3", pad_token_id=0, sliding_window=12),
@@ -50,6 +65,18 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
         moe_intermediate_size=40,
         decoder_sparse_step=1,
         mlp_only_layers=[],
+    ),
+    "qwen3_moe-window": tiny(
+        model_type="qwen3_moe",
+        head_dim=24,
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=40,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+        use_sliding_window=True,
+        sliding_window=12,
+        max_window_layers=1,
     ),
 }
 

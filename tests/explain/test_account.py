@@ -349,7 +349,8 @@ def test_a_host_that_slows_down_for_a_while_is_not_in_a_new_length_s_cost():
 def untimed(record):
     """The record as of a trial without timed steps."""
     measurement = msgspec.structs.replace(record.measurement, timings={"warmup": [1.0], "wall": []})
-    trial = msgspec.structs.replace(record.trial, num_steps=0)
+    num_warmup = record.trial.num_warmup + record.trial.num_steps
+    trial = msgspec.structs.replace(record.trial, num_warmup=num_warmup, num_steps=0)
     return msgspec.structs.replace(record, id=new_id(), trial=trial, measurement=measurement)
 
 

@@ -166,6 +166,14 @@ def test_a_process_a_round_times_every_cell_and_a_last_one_lists_kernels(free_me
     }
 
 
+def test_what_is_listed_has_caches_as_long_as_what_is_timed(free_memory):
+    """Or a static cache would be of another length: other attention, and a step compiled anew."""
+    trials = plan_trials(request(process="round", runtimes=("hf-static",)))
+    lengths = {(t.process, t.context + t.num_warmup + t.num_steps) for t in trials}
+    assert len({length for _, length in lengths}) == 1
+    assert len(lengths) == 3
+
+
 def test_cudnn_by_name_never_shares_with_torch_s_choice_of_it(free_memory):
     runtimes = ("hf-eager", "hf-eager?sdpa=cudnn", "hf-eager?sdpa=math", "hf-static?sdpa=cudnn")
     trials = plan_trials(request(process="round", runtimes=runtimes))

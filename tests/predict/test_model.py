@@ -94,9 +94,30 @@ def test_windows_that_no_file_names_are_those_of_transformers():
     import transformers
 
     for architecture, family in FAMILIES.items():
-        if family.windows in {"config", "layer_types"}:
-            config = transformers.AutoConfig.for_model(architecture)
+        if family.windows != "none":
+            flag = {"use_sliding_window": True} if family.window_flag else {}
+            config = transformers.AutoConfig.for_model(architecture, **flag)
             assert family.default_window == config.sliding_window, architecture
+
+
+@pytest.mark.parametrize(
+    "types, problem",
+    [
+        (["full_attention"], "must list 2 layers"),
+        ("sliding_attention", "must list 2 layers"),
+        (["full_attention", "linear_attention"], "has 'linear_attention'; layers of"),
+    ],
+)
+def test_a_list_of_layer_types_that_is_not_understood_is_refused(types, problem):
+    window = {"use_sliding_window": True, "sliding_window": 12, "layer_types": types}
+    with pytest.raises(BadConfig, match=problem):
+        shape_of(tiny(model_type="qwen2") | window)
+
+
+def test_layers_that_all_see_everything_are_no_windows():
+    window = {"use_sliding_window": True, "sliding_window": 12}
+    config = tiny(model_type="qwen2", layer_types=["full_attention"] * 2) | window
+    assert shape_of(config).attention_windows == ()
 
 
 # Sizes

@@ -38,6 +38,9 @@ def configs(draw, windows=True):
         "vocab_size": draw(st.integers(2, 5000)),
         "max_position_embeddings": 4096,
     }
+    if "layer_types" in config:
+        kinds = st.sampled_from(["full_attention", "sliding_attention"])
+        config["layer_types"] = draw(st.lists(kinds, min_size=num_layers, max_size=num_layers))
     if config.get("sliding_window") is not None:
         config["sliding_window"] = draw(st.integers(2, 3000)) if windows else None
     if "num_experts_per_tok" in config:

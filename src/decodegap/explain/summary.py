@@ -132,7 +132,7 @@ def summarise(records: Sequence[Record], device: Device) -> Summary | None:
     if not timed:
         return None
     refuse_unlike(timed)
-    refuse_unlike([timed[0], *profiled], but=("timed steps",))
+    refuse_unlike([timed[0], *profiled], but=("warm-up steps", "timed steps"))
     trial = timed[0].trial
     samples = sorted(sample for record in timed for sample in record.wall_samples)
     fmt = get_format(trial.format)

@@ -130,7 +130,8 @@ def in_round(trial: Trial, round_index: int, per: ProcessPer, num_timed: int) ->
     some 1,500 kernels, took 0.5 to 1.4 ms longer after one (docs/measured_facts.md). So timed
     rounds run none, and a last round runs it on every cell and times nothing. A library's plans
     stay: cuDNN called by name would find those that torch's own choice of it had made, and the
-    other way round, so the two never share.
+    other way round, so the two never share. The last round warms up for as long as the others run
+    in all: its caches are then as long as theirs, and its kernels, compiled ones too, the same.
     """
     if per == "trial":
         return trial
@@ -143,7 +144,13 @@ def in_round(trial: Trial, round_index: int, per: ProcessPer, num_timed: int) ->
             profile=False,
             probes=trial.probes and round_index == 0,
         )
-    return msgspec.structs.replace(trial, process=f"profile{apart}", num_steps=0, probes=False)
+    return msgspec.structs.replace(
+        trial,
+        process=f"profile{apart}",
+        num_warmup=trial.num_warmup + trial.num_steps,
+        num_steps=0,
+        probes=False,
+    )
 
 
 T = TypeVar("T")

@@ -20,7 +20,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     fused_projections: bool = False
     norm_offset: float = 0.0
     tied_head: bool = False  # the config class's default
-    windows: Literal["none", "config", "use_sliding_window", "layer_types"] = "none"
+    # Which layers have a window: none; all; those that `layer_types` names, or without such a list
+    # the architecture's own. `window_flag`: and only if `use_sliding_window` is set.
+    windows: Literal["none", "all", "layer_types"] = "none"
+    window_flag: bool = False
     default_window: int | None = None  # the config class's, where the file does not say
     norm_epsilon: float = 1e-6  # likewise
     activation: str = "silu"  # likewise
@@ -43,11 +46,23 @@ _GEMMA2_NORMS = (
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(),
-    "mistral": Family(qkv_bias=False, windows="config", default_window=4096),
-    "qwen2": Family(qkv_bias=True, windows="use_sliding_window", max_window_layers=28),
-    "qwen3": Family(qk_norm="head", windows="use_sliding_window", max_window_layers=28),
-    "smollm3": Family(tied_head=True, windows="use_sliding_window", rope_theta=2e6),
-    "phi3": Family(qkv_bias=False, fused_projections=True, windows="config", norm_epsilon=1e-5),
+    "mistral": Family(qkv_bias=False, windows="all", default_window=4096),
+    "qwen2": Family(
+        qkv_bias=True,
+        windows="layer_types",
+        window_flag=True,
+        default_window=4096,
+        max_window_layers=28,
+    ),
+    "qwen3": Family(
+        qk_norm="head",
+        windows="layer_types",
+        window_flag=True,
+        default_window=4096,
+        max_window_layers=28,
+    ),
+    "smollm3": Family(tied_head=True, windows="layer_types", window_flag=True, rope_theta=2e6),
+    "phi3": Family(qkv_bias=False, fused_projections=True, windows="all", norm_epsilon=1e-5),
     "olmo2": Family(
         qk_norm="full",
         block_norms=("post_attention_layernorm", "post_feedforward_layernorm"),
@@ -82,14 +97,16 @@ FAMILIES: dict[str, Family] = {
     ),
     "mixtral": Family(
         qkv_bias=False,
-        windows="config",
+        windows="all",
         norm_epsilon=1e-5,
         rope_theta=1e6,
         expert_count_keys=("num_local_experts", "num_experts"),
     ),
     "qwen3_moe": Family(
         qk_norm="head",
-        windows="use_sliding_window",
+        windows="all",
+        window_flag=True,
+        default_window=4096,
         expert_count_keys=("num_experts", "num_local_experts"),
         expert_size_key="moe_intermediate_size",
     ),

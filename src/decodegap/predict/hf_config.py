@@ -41,6 +41,7 @@ def _translate(read: ConfigReader, family: Family, architecture: str) -> ModelSh
     hidden_size = read.size("hidden_size")
     experts = _experts(read, family)
     attention_bias = read.flag("attention_bias", default=False)
+    rope_layers = _rope_layers(read, architecture, num_layers)
     return ModelShape(
         name=read.name,
         architecture=architecture,
@@ -63,8 +64,8 @@ def _translate(read: ConfigReader, family: Family, architecture: str) -> ModelSh
         fused_projections=family.fused_projections,
         activation=_activation(read, family),
         norm_offset=family.norm_offset,
-        attention_windows=_windows(read, family, num_layers),
-        rope_layers=_rope_layers(read, architecture, num_layers),
+        attention_windows=_windows(read, family, rope_layers),
+        rope_layers=rope_layers,
         attention_softcap=read.optional_number("attn_logit_softcapping", family.attention_softcap),
         logit_softcap=read.optional_number("final_logit_softcapping", family.logit_softcap),
         attention_scale=_attention_scale(read, family),
@@ -129,37 +130,57 @@ def _attention_scale(read: ConfigReader, family: Family) -> float | None:
     return None if scalar is None else scalar**-0.5
 
 
-def _windows(read: ConfigReader, family: Family, num_layers: int) -> tuple[int | None, ...]:
+def _windows(
+    read: ConfigReader, family: Family, rope_layers: tuple[bool, ...]
+) -> tuple[int | None, ...]:
     """Sliding window of each layer, or an empty tuple where every layer sees all positions."""
+    num_layers = read.size("num_hidden_layers", limit=_MAX_LAYERS)
     window = read.optional_size("sliding_window", family.default_window)
     if window is None or family.windows == "none":
         return ()
-    if family.windows == "use_sliding_window":
-        if not read.flag("use_sliding_window", default=False):
-            return ()
-        # Qwen: the first `max_window_layers` layers keep full attention.
-        num_full = min(read.count("max_window_layers", family.max_window_layers), num_layers)
-        return (None,) * num_full + (window,) * (num_layers - num_full)
-    if family.windows == "config":
+    if family.window_flag and not read.flag("use_sliding_window", default=False):
+        return ()
+    if family.windows == "all":
         return (window,) * num_layers
-    return tuple(window if kind == "sliding_attention" else None for kind in _layer_types(read))
+    slides = _given_layer_types(read, num_layers)
+    if slides is None:
+        slides = _own_layer_types(read, family, num_layers, rope_layers)
+    return tuple(window if slide else None for slide in slides) if any(slides) else ()
 
 
-def _layer_types(read: ConfigReader) -> list[str]:
-    num_layers = read.size("num_hidden_layers", limit=_MAX_LAYERS)
+_LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
+
+
+def _given_layer_types(read: ConfigReader, num_layers: int) -> list[bool] | None:
+    """Which layers slide by the config's own list; None where it has none."""
     given = read.get("layer_types")
-    if given is not None:
-        if not isinstance(given, list) or len(given) != num_layers:
-            raise BadConfig(f"{read.name}: `layer_types` must list {num_layers} layers")
-        return [str(kind) for kind in given]
+    if given is None:
+        return None
+    if not isinstance(given, list) or len(given) != num_layers:
+        raise BadConfig(f"{read.name}: `layer_types` must list {num_layers} layers")
+    for kind in given:
+        if kind not in _LAYER_TYPES:
+            raise BadConfig(
+                f"{read.name}: `layer_types` has {kind!r}; layers of full_attention and of "
+                "sliding_attention are counted"
+            )
+    return [_LAYER_TYPES[kind] for kind in given]
+
+
+def _own_layer_types(
+    read: ConfigReader, family: Family, num_layers: int, rope_layers: tuple[bool, ...]
+) -> list[bool]:
+    """Which layers slide where the config lists none, as the architecture has it."""
+    if rope_layers:  # SmolLM3: those that do not rotate
+        return [not rotates for rotates in rope_layers]
+    if family.window_flag:  # Qwen: all but the first `max_window_layers`
+        num_full = read.count("max_window_layers", family.max_window_layers)
+        return [layer >= num_full for layer in range(num_layers)]
     # Gemma 2 alternates, sliding first; Gemma 3 has one full layer in `sliding_window_pattern`.
     period = read.optional_size("sliding_window_pattern") or (
         6 if read.get("model_type") == "gemma3_text" else 2
     )
-    return [
-        "full_attention" if (layer + 1) % period == 0 else "sliding_attention"
-        for layer in range(num_layers)
-    ]
+    return [(layer + 1) % period != 0 for layer in range(num_layers)]
 
 
 def _rope_layers(read: ConfigReader, architecture: str, num_layers: int) -> tuple[bool, ...]:
