@@ -96,6 +96,27 @@ def test_floor_of_a_config_file_and_of_a_folder(program, tmp_path):
         assert program("floor", name, "-d", "l4", "-c", "16", "--json").json["bytes"]["exact"] > 0
 
 
+@pytest.mark.parametrize(
+    "stated, words",
+    [
+        ({"quant_method": "gptq", "bits": 4}, "gptq, 4 bits"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes, 4 bits"),
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"bits": 8}, "by an unnamed method, 8 bits"),
+    ],
+)
+def test_a_floor_wider_than_what_the_config_says_is_stored_says_so(
+    program, tmp_path, stated, words
+):
+    path = write_config(tmp_path, tiny(quantization_config=stated))
+    ended = program("floor", path, "-d", "l4", "-c", "16", "--json")
+    assert ended.json["format"] == "bf16"
+    assert f"is quantised ({words}) by its config, and counted here as bf16; give" in ended.err
+    assert program("floor", path, "-d", "l4", "-c", "16", "-f", "int4-g128").err == ""
+    plain = write_config(tmp_path / "plain", tiny(quantization_config=None))
+    assert program("floor", plain, "-d", "l4", "-c", "16").err == ""
+
+
 def test_a_narrower_format_has_a_lower_floor(program):
     bf16, int4 = (
         program("floor", "qwen2.5-7b", "-d", "l4", "-f", fmt, "--json").json["floor_s"]["exact"]

@@ -37,6 +37,23 @@ def test_sampling_follows_its_seed(engine: Engine) -> None:
     assert draw(1) != draw(2)
 
 
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda engine: next(engine.generate([4, 5], max_new_tokens=3)),
+        lambda engine: engine.prefill([1, 2, 3]),  # the same place, another stream
+        lambda engine: engine.step(),
+    ],
+    ids=["another stream", "another prompt", "a step"],
+)
+def test_a_stream_whose_cache_was_taken_ends_in_an_error(engine: Engine, meanwhile) -> None:
+    stream = engine.generate([1, 2, 3], max_new_tokens=8)
+    next(stream)
+    meanwhile(engine)
+    with pytest.raises(BadContext, match="decoded something else meanwhile"):
+        next(stream)
+
+
 def test_a_stop_token_ends_without_being_yielded(engine: Engine) -> None:
     tokens = list(engine.generate([1, 2, 3], max_new_tokens=12))
     stop = tokens[4]

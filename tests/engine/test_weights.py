@@ -117,6 +117,27 @@ def test_a_state_s_own_tensors_need_no_room_again(
         Engine.from_state(shape, state, max_context=32, device="cpu", dtype="fp32")
 
 
+def test_a_tensor_that_the_config_has_no_place_for_is_refused(checkpoint: Path) -> None:
+    """A model loaded without it would say something else."""
+    state = dict(transformers_model("qwen2").state_dict())
+    stray = "model.layers.0.self_attn.o_proj.bias"
+    _save(state | {stray: torch.zeros(64)}, checkpoint)
+    with pytest.raises(BadCheckpoint, match=f"has {stray}, for which"):
+        _load(checkpoint)
+    with pytest.raises(BadCheckpoint, match=f"the state dict has {stray}"):
+        state_weights(build_program(shape_of("qwen2")), state | {stray: torch.zeros(64)}, FP32, CPU)
+
+
+def test_a_whole_file_goes_before_an_index_that_was_left(sharded: Path) -> None:
+    """As transformers, by which the engine is judged, reads such a folder."""
+    state = dict(transformers_model("qwen2").state_dict())
+    other = {name: tensor + 1 for name, tensor in state.items()}
+    _save(other, sharded)
+    expected = state_weights(build_program(shape_of("qwen2")), other, FP32, CPU)
+    for name, tensor in _load(sharded).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
 def test_a_missing_shard_is_named(sharded: Path) -> None:
     shard = sorted(sharded.glob("*.safetensors"))[0]
     shard.unlink()
@@ -172,7 +193,7 @@ def test_a_quantised_checkpoint_is_refused_by_its_config(checkpoint: Path) -> No
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
     (checkpoint / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(BadCheckpoint, match=r"is quantised \(gptq\)"):
+    with pytest.raises(BadCheckpoint, match=r"is quantised \(gptq, 4 bits\)"):
         Engine.from_pretrained(checkpoint, device="cpu", dtype="fp32")
 
 

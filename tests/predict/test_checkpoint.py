@@ -92,6 +92,22 @@ def test_another_shape_is_named_with_both(tmp_path):
         check_checkpoint(tmp_path, SHAPE)
 
 
-def test_more_tensors_than_needed_do_no_harm(tmp_path):
-    write(tmp_path, tensors() | {"model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(8)})
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.0.self_attn.rotary_emb.inv_freq",  # older files store the rotary table
+        "model.layers.1.self_attn.q_proj.weight",  # behind the last layer: drafts further tokens
+        "visual.blocks.0.attn.qkv.weight",
+    ],
+)
+def test_more_tensors_than_needed_do_no_harm(tmp_path, name):
+    write(tmp_path, tensors() | {name: np.zeros(8)})
     check_checkpoint(tmp_path, SHAPE)
+
+
+@pytest.mark.parametrize("name", ["self_attn.q_proj.bias", "self_attn.q_norm.weight"])
+def test_a_tensor_inside_a_layer_that_the_config_has_no_place_for_is_refused(tmp_path, name):
+    """Without it the model would say something else, and nothing would tell."""
+    write(tmp_path, tensors() | {f"model.layers.0.{name}": np.zeros(64)})
+    with pytest.raises(BadCheckpoint, match=rf"has model\.layers\.0\.{name}, for which"):
+        check_checkpoint(tmp_path, SHAPE)

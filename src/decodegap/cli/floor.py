@@ -1,11 +1,14 @@
 """`decodegap floor`."""
 
+import sys
 from typing import Annotated, Any
 
 import typer
 
 from decodegap.cli.console import print_json, show
 from decodegap.cli.options import DEFAULT_CONTEXT, ContextOption, FormatOption, JsonOption
+
+_PLAIN_BITS = 16  # a weight of a model that is not quantised
 
 
 def floor(
@@ -29,7 +32,14 @@ def floor(
     from decodegap.report import text
     from decodegap.report.machine import floor_document
 
-    shape, fmt = resolve_model(model).shape, get_format(format)
+    source, fmt = resolve_model(model), get_format(format)
+    shape = source.shape
+    if source.quantisation is not None and fmt.bits_per_weight >= _PLAIN_BITS:
+        print(
+            f"decodegap: {shape.name} is quantised ({source.quantisation}) by its config, and "
+            f"counted here as {fmt.name}; give the --format it is stored in",
+            file=sys.stderr,
+        )
     devices = _floor_devices(device)
     traffics = [step_traffic(shape, tokens, fmt) for tokens in context or [DEFAULT_CONTEXT]]
     documents: list[dict[str, Any]] = []

@@ -55,6 +55,7 @@ class Engine:
         # With its index: `cuda` alone is whichever GPU is current when it is asked for.
         self.device = self.buffers["token"].device
         self.position = 0
+        self._num_placed = 0  # tells one stream's cache from the next one's
         self.executor = choose_executor(executor, self.device)
         self._step: GraphStep | ReferenceStep
         if self.executor == "graph":
@@ -157,6 +158,7 @@ class Engine:
         self.buffers["token"].fill_(token)
         self.buffers["position"].fill_(position)
         self.position = position
+        self._num_placed += 1
 
     def step(self) -> None:
         """Decode `token` and leave its greedy successor in its place. Does not wait for a GPU.
@@ -195,7 +197,11 @@ class Engine:
         seed: int = 0,
         stop_tokens: frozenset[int] = frozenset(),
     ) -> Iterator[int]:
-        """Yield new tokens until `max_new_tokens`, a stop token (not yielded) or a full cache."""
+        """Yield new tokens until `max_new_tokens`, a stop token (not yielded) or a full cache.
+
+        Raises:
+            BadContext: of the prompt; or the engine was given another one, or a step, meanwhile.
+        """
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         generator = torch.Generator(device=self.device).manual_seed(sampling.seed)
         self.prefill(ids)
@@ -206,7 +212,13 @@ class Engine:
             token = int(self.token)
             if token in stop_tokens:
                 return
+            before = (self._num_placed, self.position)
             yield token
+            if before != (self._num_placed, self.position):
+                raise BadContext(
+                    "the engine decoded something else meanwhile, and its cache is no longer this "
+                    "stream's; end one stream before the next, or load an engine for each"
+                )
             if produced + 1 == max_new_tokens or self.position == self.program.max_context:
                 return
             self.step()

@@ -7,7 +7,7 @@ and one source tensor more, never two models. `from_state` shares every tensor i
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 
 from decodegap.engine.program import Program, WeightSpec
 from decodegap.errors import BadCheckpoint, DoesNotFit, first_line
+from decodegap.predict.checkpoint import refuse_strays
 
 Weights = dict[str, torch.Tensor]
 
@@ -78,7 +79,7 @@ def state_weights(
     """From a transformers model's `state_dict()`, sharing memory where nothing is stacked.
 
     Raises:
-        BadCheckpoint: a tensor is missing or of another shape.
+        BadCheckpoint: a tensor is missing, of another shape, or has no place in the model.
     """
 
     def read(name: str) -> torch.Tensor:
@@ -86,6 +87,7 @@ def state_weights(
             raise BadCheckpoint(f"the state dict has no {name!r}; is it of {program.shape.name}?")
         return state[name].detach()
 
+    refuse_strays(state, program.shape, "the state dict")
     return _assemble(program, read, dtype, device)
 
 
@@ -95,11 +97,13 @@ def checkpoint_weights(
     """From a folder of safetensors files, one or sharded.
 
     Raises:
-        BadCheckpoint: a file or tensor is missing, damaged or of another shape.
+        BadCheckpoint: a file or tensor is missing, damaged, of another shape, or has no place in
+            the model.
     """
     with _Checkpoint(folder) as checkpoint:
         if program.shape.tied_head:
             _refuse_head_of_its_own(checkpoint, folder)
+        refuse_strays(checkpoint.names, program.shape, folder)
         return _assemble(program, checkpoint.read, dtype, device)
 
 
@@ -195,22 +199,26 @@ class _Checkpoint:
                 "again"
             ) from None
 
+    @property
+    def names(self) -> Iterable[str]:
+        return self._file_of.keys()
+
     def has(self, name: str) -> bool:
         return name in self._file_of
 
 
 def _index(folder: Path) -> dict[str, str]:
-    """File name of each tensor."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return _read_index(index)
+    """File name of each tensor. A whole file goes before shards, as in transformers."""
     single = folder / "model.safetensors"
-    if not single.is_file():
+    if single.is_file():
+        return dict.fromkeys(_open_file(single).keys(), single.name)
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
         raise BadCheckpoint(
             f"{folder} has no model.safetensors nor an index of shards; download the checkpoint "
             "in safetensors form"
         )
-    return dict.fromkeys(_open_file(single).keys(), single.name)
+    return _read_index(index)
 
 
 def _read_index(index: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What a checkpoint folder holds, held against what the model needs. Reads headers only."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,10 +10,12 @@ from decodegap.predict.tensors import parameter_tensors
 
 
 def check_checkpoint(folder: Path, shape: ModelShape) -> None:
-    """Prove that every tensor of the model is there, whole and of its shape.
+    """Prove that every tensor of the model is there, whole and of its shape, and that its layers
+    have no others.
 
     Raises:
-        BadCheckpoint: no safetensors, a damaged one, a missing tensor or another shape.
+        BadCheckpoint: no safetensors, a damaged one, a missing tensor, another shape, or a tensor
+            of a layer that the config has no place for.
     """
     found = tensor_shapes(folder)
     if shape.num_experts:
@@ -29,6 +32,27 @@ def check_checkpoint(folder: Path, shape: ModelShape) -> None:
             raise BadCheckpoint(
                 f"{folder}: {name} is {list(found[name])}, its config.json means {list(size)}; "
                 "config and weights are of different models"
+            )
+    refuse_strays(found, shape, folder)
+
+
+_LAYER_TENSOR = re.compile(r"model\.layers\.(\d+)\.(?!.*rotary_emb\.inv_freq$)")
+
+
+def refuse_strays(names: Iterable[str], shape: ModelShape, where: object) -> None:
+    """What lies beside the layers (a second head, a vision tower, layers behind the last) changes
+    no token. A bias or a norm inside one does, and a model loaded without it says something else.
+
+    Raises:
+        BadCheckpoint: a tensor of one of the model's layers that its config has no place for.
+    """
+    wanted = {tensor.name for tensor in parameter_tensors(shape)}
+    for name in sorted(set(names) - wanted):
+        layer = _LAYER_TENSOR.match(name)
+        if layer is not None and int(layer[1]) < shape.num_layers:
+            raise BadCheckpoint(
+                f"{where} has {name}, for which its config.json has no place; config and weights "
+                "are of different models"
             )
 
 

@@ -33,6 +33,20 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path | None = None
     hf_id: str | None = None
 
+    @property
+    def quantisation(self) -> str | None:
+        """How its config says the weights are quantised, in its words; None where it does not."""
+        stated = self.config.get("quantization_config")
+        if not stated:
+            return None
+        if not isinstance(stated, dict):
+            return str(stated)
+        method, bits = stated.get("quant_method"), stated.get("bits")
+        if bits is None:
+            bits = next((n for n in (4, 8) if stated.get(f"load_in_{n}bit") is True), None)
+        words = [str(method or "by an unnamed method")]
+        return ", ".join(words if bits is None else [*words, f"{bits} bits"])
+
 
 def resolve_model(name: str) -> ModelSource:
     """Find a model.
@@ -104,12 +118,11 @@ def checkpoint_folder(source: ModelSource) -> Path:
         BadCheckpoint: its weights are quantised.
         Unavailable: neither in the cache nor to be had.
     """
-    quantised = source.config.get("quantization_config")
-    if quantised:
-        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+    if source.quantisation is not None:
         raise BadCheckpoint(
-            f"{source.shape.name} is quantised ({method}) and such weights are not read; take the "
-            "checkpoint it was made from, or its catalogue name or config.json for its shape"
+            f"{source.shape.name} is quantised ({source.quantisation}) and such weights are not "
+            "read; take the checkpoint it was made from, or its catalogue name or config.json for "
+            "its shape"
         )
     if source.folder is not None:
         return source.folder
