@@ -183,3 +183,17 @@ def test_a_cells_row_is_the_same_in_every_text(program, tmp_path):
     (line,) = program("export", tmp_path, "--to", "jsonl").out.splitlines()
     (row,) = csv.DictReader(io.StringIO(program("export", tmp_path, "--to", "csv").out))
     assert float(row["step_s"]) == json.loads(line)["step_s"] == 0.011
+
+
+def test_what_a_file_holds_does_nothing_to_the_terminal(program, tmp_path):
+    """Cursor movements, window titles and line starts in a name are shown, not done."""
+    rows = (FILES / "llama_bench_quantised.jsonl").read_text(encoding="utf-8").splitlines()
+    row = next(row for row in map(json.loads, rows) if row["n_gen"])
+    row |= {"gpu_info": "a\x1b]0;owned\x07b\x1b[5A", "model_type": "135M \x1b[2J\r\u202ex"}
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([row]), encoding="utf-8")
+    for arguments in (SMOLLM2_HERE, ()):  # graded; and refused, for what is not given
+        ended = program("grade", path, *arguments)
+        shown = ended.out + ended.err
+        assert "\\x1b" in shown
+        assert {c for c in shown if not c.isprintable()} <= {"\n"}

@@ -26,6 +26,9 @@ class DecodegapError(Exception):
 
     exit_code = 2
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 class UnknownModel(DecodegapError):
     pass
@@ -69,6 +72,15 @@ class OutputFolder(DecodegapError):
 
 class Unavailable(DecodegapError):
     pass
+
+
+def printable(text: str) -> str:
+    """One line that leaves a terminal as it is, whatever a file or a name brings: what is not
+    printable is shown as Python would write it."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def first_line(error: BaseException) -> str:

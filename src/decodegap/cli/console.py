@@ -1,11 +1,14 @@
 """What the commands print with, and the bar behind which trials run."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console, RenderableType
+
+from decodegap.errors import printable
 
 _PIPE_WIDTH = 150
 
@@ -17,8 +20,27 @@ def console(to_error: bool = False) -> Console:
     return Console(stderr=to_error, width=width, highlight=False, markup=False, emoji=False)
 
 
+# Colours are ours (and harmless where they are not); every other control character comes from a
+# file or a name and could move the cursor, retitle the window or hide a line.
+_CONTROL = re.compile(r"(\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class _Harmless:
+    """A stream whose text is shown as it is, and does nothing to the terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(_CONTROL.sub(lambda m: m[1] or printable(m[0]), text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def show(*parts: RenderableType) -> None:
     out = console()
+    out.file = cast(TextIO, _Harmless(sys.stdout))
     for part in parts:
         out.print(part, soft_wrap=isinstance(part, str))
 
