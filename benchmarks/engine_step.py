@@ -27,7 +27,7 @@ from decodegap.engine.kernels.settings import (
     tuned_rows,
 )
 from decodegap.engine.kernels.step import architecture, bytes_moved, num_sms
-from decodegap.engine.tune import Bench, tune
+from decodegap.engine.tune import TuningBench, tune
 from decodegap.predict.catalogue import catalogue_devices, catalogue_models, catalogue_shape
 from decodegap.predict.device import match_runtime_name
 from decodegap.predict.model import ModelShape
@@ -42,7 +42,7 @@ def main() -> None:
     result: dict[str, Any] = {"shape": options.shape, "device": torch.cuda.get_device_name()}
     if not options.skip_checks:
         result["checks"] = check(shape)
-    bench = Bench.synthetic(shape, CONTEXTS[-1] + 512, _device())
+    bench = TuningBench.synthetic(shape, CONTEXTS[-1] + 512, _device())
     settings = heuristic(bench.program, num_sms(_device()))
     if not options.heuristic:
         settings = bench.settings()
@@ -90,7 +90,7 @@ def check(shape: ModelShape) -> dict[str, Any]:
     return found
 
 
-def measure(bench: Bench, settings: LaunchSettings) -> dict[str, Any]:
+def measure(bench: TuningBench, settings: LaunchSettings) -> dict[str, Any]:
     """Whole steps at each context: wall, back to back, and without dependent launch."""
     captured = bench.capture(settings)
     plain = bench.capture(settings, pdl=False)
@@ -107,11 +107,13 @@ def measure(bench: Bench, settings: LaunchSettings) -> dict[str, Any]:
     return rows
 
 
-def step_bytes(bench: Bench, context: int) -> int:
+def step_bytes(bench: TuningBench, context: int) -> int:
     return sum(bytes_moved(bench.program, bench.weights, bench.buffers, context).values())
 
 
-def by_op(bench: Bench, settings: LaunchSettings, context: int) -> dict[str, dict[str, float]]:
+def by_op(
+    bench: TuningBench, settings: LaunchSettings, context: int
+) -> dict[str, dict[str, float]]:
     """Each op switched off, and each op alone over all layers (its weights cold: they are many
     times L2)."""
     whole = bench.back_to_back_seconds(bench.capture(settings), context)

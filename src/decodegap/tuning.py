@@ -68,11 +68,11 @@ def tune_model(
 
     from decodegap.engine.kernels.settings import tuned_rows
     from decodegap.engine.kernels.step import architecture
-    from decodegap.engine.tune import Bench, tune
+    from decodegap.engine.tune import TuningBench, tune
 
     device = torch.device(torch_device)
     with torch.cuda.device(device):
-        bench = Bench.synthetic(shape, min(shape.max_context, max(contexts) + _SPARE), device)
+        bench = TuningBench.synthetic(shape, min(shape.max_context, max(contexts) + _SPARE), device)
         before = bench.settings()
         after, trials = tune(bench, before, contexts, monotonic() + seconds)
         steps = [

@@ -11,14 +11,14 @@ from decodegap.measure.runtimes.registry import RUNTIMES, why_unavailable
 from decodegap.predict.device import Device
 from decodegap.record import GpuState, HostState
 
-Severity = Literal["warning", "unfit"]
+ProblemSeverity = Literal["warning", "unfit"]
 
 _BUSY_SHARE = 0.1
 _LEAST_MEMORY_BYTES = 2 << 30
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    severity: Severity
+    severity: ProblemSeverity
     text: str
     remedy: str
 

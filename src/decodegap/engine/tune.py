@@ -32,7 +32,7 @@ LEAST_GAIN = 0.0008  # smaller differences are noise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class Attempt:
     """One candidate, timed. `seconds` is None where it does not compile or does not fit."""
 
     op: str
@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class TuningBench:
     """A model on a GPU whose steps can be timed with any settings. The cache is random."""
 
     program: Program
@@ -51,7 +51,7 @@ class Bench:
     pdl: bool = True
 
     @classmethod
-    def synthetic(cls, shape: ModelShape, max_context: int, device: torch.device) -> "Bench":
+    def synthetic(cls, shape: ModelShape, max_context: int, device: torch.device) -> "TuningBench":
         """Random weights and a random cache in bf16.
 
         Raises:
@@ -130,16 +130,16 @@ class Bench:
 
 
 def tune(
-    bench: Bench,
+    bench: TuningBench,
     settings: LaunchSettings,
     positions: tuple[int, ...],
     deadline: float,
     ops: tuple[str, ...] = TUNED_OPS,
-) -> tuple[LaunchSettings, list[Trial]]:
+) -> tuple[LaunchSettings, list[Attempt]]:
     """Improve `settings` op by op until `deadline` (of `time.monotonic`), by the mean step over
     `positions`. Returns the best found and everything tried."""
     best_seconds = _seconds(bench, settings, positions)
-    trials: list[Trial] = []
+    trials: list[Attempt] = []
     for op, stage in _all_stages(bench.program, ops, num_sms(bench.device)):
         base = settings
         for changes in stage:
@@ -152,7 +152,7 @@ def tune(
             kept = seconds is not None and seconds < best_seconds * (1 - LEAST_GAIN)
             if kept and seconds is not None:
                 settings, best_seconds = candidate, seconds
-            trials.append(Trial(op=op, changes=changes, seconds=seconds, kept=kept))
+            trials.append(Attempt(op=op, changes=changes, seconds=seconds, kept=kept))
     return settings, trials
 
 
@@ -169,7 +169,7 @@ def _changed(settings: LaunchSettings, op: str, changes: dict[str, Any]) -> Laun
     return replace(settings, **changes) if op == "step" else settings.with_op(op, **changes)
 
 
-def _try(bench: Bench, settings: LaunchSettings, positions: tuple[int, ...]) -> float | None:
+def _try(bench: TuningBench, settings: LaunchSettings, positions: tuple[int, ...]) -> float | None:
     from triton.runtime.errors import OutOfResources
 
     try:
@@ -178,7 +178,7 @@ def _try(bench: Bench, settings: LaunchSettings, positions: tuple[int, ...]) -> 
         return None
 
 
-def _seconds(bench: Bench, settings: LaunchSettings, positions: tuple[int, ...]) -> float:
+def _seconds(bench: TuningBench, settings: LaunchSettings, positions: tuple[int, ...]) -> float:
     """Mean step over `positions`."""
     captured = bench.capture(settings)
     return statistics.mean(bench.back_to_back_seconds(captured, p) for p in positions)

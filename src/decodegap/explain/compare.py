@@ -17,7 +17,7 @@ from decodegap.explain.arms import KernelIdentity, Pair, dropped, kernel_identit
 from decodegap.explain.interval import LEAST_PAIRS, Interval, ratio_interval
 from decodegap.explain.prediction import (
     BadPrediction,
-    Outcome,
+    PredictionOutcome,
     about_words,
     equivalence_bounds,
     outcome_of,
@@ -34,9 +34,9 @@ from decodegap.explain.summary import (
 from decodegap.grouping import grouped
 from decodegap.record import Record
 
-Verdict = Literal["faster", "slower", "no difference", "inconclusive"]
+ComparisonVerdict = Literal["faster", "slower", "no difference", "inconclusive"]
 
-EXIT_CODES: dict[Verdict, int] = {
+EXIT_CODES: dict[ComparisonVerdict, int] = {
     "faster": 0,
     "slower": 1,
     "no difference": 3,
@@ -68,7 +68,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     sha256: str
-    outcome: Outcome
+    outcome: PredictionOutcome
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ratios: tuple[float, ...]
     interval: Interval | None
     margin: float
-    verdict: Verdict
+    verdict: ComparisonVerdict
     kernels: KernelIdentity
     prediction: Predicted | None
     failures: tuple[Record, ...]
@@ -141,7 +141,7 @@ def _compared(record: Record) -> tuple[str, str, CellKey]:
     return record.trial.run, record.trial.arm.comparison, cell
 
 
-def verdict_of(interval: Interval | None, margin: float) -> Verdict:
+def verdict_of(interval: Interval | None, margin: float) -> ComparisonVerdict:
     """`no difference` for an interval inside the margin, be it wholly on one side of 1 or not;
     else `faster` or `slower` if it leaves 1 out; else `inconclusive`."""
     if interval is None:
@@ -184,7 +184,7 @@ def _predicted(pairs: Sequence[Pair], interval: Interval | None) -> Predicted | 
     except BadPrediction:
         return Predicted(text=text, sha256=sha256, outcome="altered")
     about = about_words(pairs[0].a.trial, pairs[0].b.trial)
-    outcome: Outcome = "undecided"
+    outcome: PredictionOutcome = "undecided"
     if len(said) > 1 or registered_hash(prediction, about) != sha256:
         outcome = "altered"
     elif interval is not None:

@@ -13,7 +13,7 @@ from decodegap.errors import DecodegapError
 from decodegap.record import Trial
 
 # `altered`: the records' claim is not the one that was registered.
-Outcome = Literal["confirmed", "refuted", "undecided", "altered"]
+PredictionOutcome = Literal["confirmed", "refuted", "undecided", "altered"]
 
 
 class BadPrediction(DecodegapError):
@@ -104,7 +104,7 @@ def registered_hash(prediction: Prediction, about: str) -> str:
     return hashlib.sha256(f"{about}: {prediction.text}".encode()).hexdigest()
 
 
-def outcome_of(prediction: Prediction, low: float, high: float) -> Outcome:
+def outcome_of(prediction: Prediction, low: float, high: float) -> PredictionOutcome:
     """Hold a prediction against the interval [low, high] of the measured ratio: confirmed if all
     of it lies where it was said to, refuted if none does."""
     least = 0.0 if prediction.low is None else prediction.low

@@ -14,7 +14,7 @@ from decodegap.explain.summary import Summary
 from decodegap.predict.catalogue import catalogue_devices
 from decodegap.predict.device import match_runtime_name
 
-Kind = Literal["R_published", "step", "graph speed-up"]
+FigureKind = Literal["R_published", "step", "graph speed-up"]
 
 # The study's cells are of this runtime. A graph needs a static cache, so both our arms have one.
 _STUDIED_RUNTIME = "hf-eager"
@@ -26,7 +26,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     memory. `mark`: H quoted, M reported by a reader, D arithmetic, I inferred. `format`: of those
     figures that a runtime of ours has too."""
 
-    kind: Kind
+    kind: FigureKind
     model: str
     device: str
     runtime: str
@@ -76,7 +76,7 @@ def published_figures() -> list[Figure]:
     ]
 
 
-def _figure(kind: Kind, row: dict[str, Any], value: float | None) -> Figure:
+def _figure(kind: FigureKind, row: dict[str, Any], value: float | None) -> Figure:
     return Figure(
         kind=kind,
         model=row["model"],

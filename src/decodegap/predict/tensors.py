@@ -15,8 +15,10 @@ from decodegap.predict.model import ModelShape
 # The ops of a step, in order; one name from program to kernel, flow, account and report.
 OPS = ("embed", "norm_qkv", "attend", "o_residual", "norm_gate_up", "down_residual", "head")
 
-Op = Literal["embed", "norm_qkv", "attend", "o_residual", "norm_gate_up", "down_residual", "head"]
-Kind = Literal["embedding", "linear", "norm", "bias"]
+OpName = Literal[
+    "embed", "norm_qkv", "attend", "o_residual", "norm_gate_up", "down_residual", "head"
+]
+TensorKind = Literal["embedding", "linear", "norm", "bias"]
 
 
 class ParameterTensor(msgspec.Struct, frozen=True):
@@ -25,8 +27,8 @@ class ParameterTensor(msgspec.Struct, frozen=True):
 
     name: str
     shape: tuple[int, ...]
-    op: Op
-    kind: Kind
+    op: OpName
+    kind: TensorKind
     layer: int | None = None
     expert: int | None = None
 
@@ -60,11 +62,11 @@ def _block_tensors(shape: ModelShape, layer: int) -> Iterator[ParameterTensor]:
             yield ParameterTensor(prefix + name, size, op, kind, layer, expert)
 
 
-_Row = tuple[str, tuple[int, ...], Op, Kind]
+_Row = tuple[str, tuple[int, ...], OpName, TensorKind]
 
 # The op in which each of a block's norms is read: a norm after a sub-block belongs to the op
 # that closes it.
-_NORM_OPS: dict[tuple[str, ...], tuple[Op, ...]] = {
+_NORM_OPS: dict[tuple[str, ...], tuple[OpName, ...]] = {
     ("input_layernorm", "post_attention_layernorm"): ("norm_qkv", "norm_gate_up"),
     ("post_attention_layernorm", "post_feedforward_layernorm"): ("o_residual", "down_residual"),
     (
@@ -125,7 +127,7 @@ def _expert(shape: ModelShape, expert: int) -> Iterator[_Row]:
         yield from _mlp(shape, f"mlp.experts.{expert}.")
 
 
-def _linear(name: str, out: int, into: int, op: Op, bias: bool) -> Iterator[_Row]:
+def _linear(name: str, out: int, into: int, op: OpName, bias: bool) -> Iterator[_Row]:
     yield f"{name}.weight", (out, into), op, "linear"
     if bias:
         yield f"{name}.bias", (out,), op, "bias"

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from decodegap.explain.arms import KernelIdentity
 from decodegap.explain.compare import ArmTimes, Comparison, pairs_needed
-from decodegap.explain.prediction import Outcome, equivalence_bounds
+from decodegap.explain.prediction import PredictionOutcome, equivalence_bounds
 from decodegap.units import format_seconds
 
 _NAMES_SHOWN = 3
-_OUTCOME_WORDS: dict[Outcome, str] = {
+_OUTCOME_WORDS: dict[PredictionOutcome, str] = {
     "confirmed": "confirmed",
     "refuted": "refuted",
     "undecided": "undecided",

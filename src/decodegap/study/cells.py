@@ -14,7 +14,7 @@ from decodegap.predict.formats import get_format
 from decodegap.study.file import BadStudy, Exclusion, Study
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One point of the matrix. `device` is a catalogue name, or `cpu`."""
 
     model: str
@@ -37,19 +37,19 @@ def name_here(torch_device: str) -> str:
     return "cpu" if torch_device == "cpu" else local_device(torch_device).name
 
 
-def cells_of(*axes: Sequence[Any]) -> list[Cell]:
+def cells_of(*axes: Sequence[Any]) -> list[PlannedCell]:
     """Every combination of models, devices, runtimes, formats and contexts."""
     models, devices, runtimes, formats, contexts = axes
     texts = [parse_runtime(runtime).text for runtime in runtimes]
     return [
-        Cell(model=model, device=device, runtime=runtime, format=fmt, context=context)
+        PlannedCell(model=model, device=device, runtime=runtime, format=fmt, context=context)
         for model, device, fmt, context, runtime in product(
             models, devices, formats, contexts, texts
         )
     ]
 
 
-def takes_format(cell: Cell) -> bool:
+def takes_format(cell: PlannedCell) -> bool:
     """Whether the cell's runtime can have its weights stored so."""
     return get_format(cell.format).name in parse_runtime(cell.runtime).entry.formats
 
@@ -59,14 +59,14 @@ class Excluded:
 
     def __init__(self, table: Exclusion, index: int) -> None:
         self.name = f"exclude {index} ({table.reason})"
-        given = {key: _as_tuple(getattr(table, key)) for key in Cell.__struct_fields__}
+        given = {key: _as_tuple(getattr(table, key)) for key in PlannedCell.__struct_fields__}
         self.axes = {key: values for key, values in given.items() if values}
         if "device" in self.axes:
             self.axes["device"] = tuple(device_name(name) for name in self.axes["device"])
         if "runtime" in self.axes:
             self.axes["runtime"] = tuple(parse_runtime(text).text for text in self.axes["runtime"])
 
-    def matches(self, cell: Cell) -> bool:
+    def matches(self, cell: PlannedCell) -> bool:
         return all(getattr(cell, key) in values for key, values in self.axes.items())
 
 
@@ -74,7 +74,9 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def check_exclusions(exclusions: Sequence[Excluded], cells: list[Cell], study: Study) -> None:
+def check_exclusions(
+    exclusions: Sequence[Excluded], cells: list[PlannedCell], study: Study
+) -> None:
     """Each must leave out at least one cell that is there and that no earlier one leaves out."""
     left = cells
     for one in exclusions:

@@ -15,8 +15,8 @@ from decodegap.measure.trial import choose_weights, in_round, interleave, num_ro
 from decodegap.predict.resolve import ModelSource, resolve_model
 from decodegap.record import Trial, Weights
 from decodegap.study.cells import (
-    Cell,
     Excluded,
+    PlannedCell,
     cells_of,
     check_exclusions,
     device_name,
@@ -36,7 +36,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     trial: Trial
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class StudyModel(msgspec.Struct, frozen=True, kw_only=True):
     """What a model's name in a study leads to, its weights found and proven whole. `folder` is
     where they lie, None for synthetic ones."""
 
@@ -51,7 +51,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         return self.source.shape, self.weights, folder
 
 
-Models = Mapping[str, Model]
+Models = Mapping[str, StudyModel]
 
 
 class StudyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class StudyPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_cells: int
     num_comparisons: int
     num_excluded: int
-    not_taken: tuple[Cell, ...]
+    not_taken: tuple[PlannedCell, ...]
 
 
 def plan_study(study: Study, default_device: str) -> StudyPlan:
@@ -114,16 +114,16 @@ def _plan(study: Study, default_device: str) -> StudyPlan:
     )
 
 
-def _models(study: Study) -> dict[str, Model]:
+def _models(study: Study) -> dict[str, StudyModel]:
     """Every model the study names, each looked up once: its trials are many."""
     names = [*study.models, *(name for table in study.compare for name in table.models or ())]
     return {name: _find_model(name, study.protocol.weights) for name in dict.fromkeys(names)}
 
 
-def _find_model(name: str, wanted: Weights | None) -> Model:
+def _find_model(name: str, wanted: Weights | None) -> StudyModel:
     source = resolve_model(name)
     weights, folder = choose_weights(source, wanted)
-    return Model(source=source, weights=weights, folder=folder)
+    return StudyModel(source=source, weights=weights, folder=folder)
 
 
 def _refuse_aliases(study: Study, models: Models) -> None:
@@ -134,7 +134,7 @@ def _refuse_aliases(study: Study, models: Models) -> None:
     refuse_twice(study.runtimes, f"study {study.name}: runtimes", lambda r: parse_runtime(r).text)
 
 
-def _matrix_trials(study: Study, cells: Sequence[Cell], models: Models) -> Iterator[Planned]:
+def _matrix_trials(study: Study, cells: Sequence[PlannedCell], models: Models) -> Iterator[Planned]:
     """Cells of one model, device and format take turns, A B C, C B A, …"""
     protocol = study.protocol
     if protocol.process == "round":
@@ -183,7 +183,7 @@ def _comparison_trials(
             yield _identified(a.device, trial, trial.arm.pair)
 
 
-def _arm_cells(study: Study, table: ComparisonTable, devices: Sequence[str]) -> list[Cell]:
+def _arm_cells(study: Study, table: ComparisonTable, devices: Sequence[str]) -> list[PlannedCell]:
     """The cells a comparison is for, exclusions aside: one of A, one of B, in turn."""
     own = [device_name(name) for name in table.devices or ()] or devices
     arms = (
@@ -199,7 +199,9 @@ def _arm_cells(study: Study, table: ComparisonTable, devices: Sequence[str]) -> 
     return [cell for pair in zip(*arms, strict=True) for cell in pair]
 
 
-def _pair_plan(study: Study, table: ComparisonTable, a: Cell, b: Cell, model: Model) -> PairPlan:
+def _pair_plan(
+    study: Study, table: ComparisonTable, a: PlannedCell, b: PlannedCell, model: StudyModel
+) -> PairPlan:
     run = f"{_run_name(study, a)}-c{a.context}-{table.name}"
     first, second = (
         msgspec.structs.replace(trial_of(study, cell, model), run=run, probes=False)
@@ -216,12 +218,12 @@ def _pair_plan(study: Study, table: ComparisonTable, a: Cell, b: Cell, model: Mo
     )
 
 
-def _run_name(study: Study, cell: Cell) -> str:
+def _run_name(study: Study, cell: PlannedCell) -> str:
     """One run a table on the screen: what stands in one has one model, device and format."""
     return f"{study.name}-{study.sha256[:8]}-{cell.device}-{cell.model}-{cell.format}"
 
 
-def trial_of(study: Study, cell: Cell, model: Model) -> Trial:
+def trial_of(study: Study, cell: PlannedCell, model: StudyModel) -> Trial:
     """The cell's trial, without its place in the order and the torch name of its device."""
     protocol, shape = study.protocol, model.source.shape
     check_positions(shape, cell.context, protocol.num_warmup + protocol.num_steps, cell.device)
