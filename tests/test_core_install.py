@@ -52,6 +52,16 @@ def test_report(core, tmp_path):
     assert "11.0 ms" in ended.out
 
 
+def test_plan(core, tmp_path):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    write_record(make_record(format="bf16"), folder)
+    config = write_config(tmp_path / "mine")
+    ended = core("plan", config, "--rate", 50, "-c", 16, "--records", folder)
+    assert ended.code == 0, ended.err
+    assert "holds 50 Hz: p99 12.0 ms of the 18.0 ms" in ended.out
+
+
 def test_doctor_says_what_is_missing(core):
     ended = core("doctor")
     assert ended.code == 2, ended.err

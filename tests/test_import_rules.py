@@ -142,6 +142,7 @@ def test_the_registry_of_runtimes_loads_nothing_heavy():
         ["floor", "qwen2.5-7b", "--json"],
         ["doctor"],
         ["report", "RECORDS"],
+        ["plan", "qwen2.5-7b", "--rate", "50", "--records", "RECORDS"],
         ["--help"],
     ],
     ids=lambda arguments: arguments[0],

@@ -17,6 +17,7 @@ from decodegap.cli.generate import generate
 from decodegap.cli.grade import grade
 from decodegap.cli.measure import measure
 from decodegap.cli.options import EXIT_BAD_INPUT, EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
+from decodegap.cli.plan import plan
 from decodegap.cli.report import report
 from decodegap.cli.study import study
 from decodegap.errors import DecodegapError
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (floor, measure, compare, study, report, export, grade, generate, doctor):
+for verb in (floor, measure, compare, study, report, plan, export, grade, generate, doctor):
     app.command()(verb)
 app.add_typer(engine, name="engine")
 
