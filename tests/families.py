@@ -6,6 +6,16 @@ from builders import tiny
 
 _GEMMA = {"head_dim": 24, "tie_word_embeddings": None, "hidden_act": "gelu_pytorch_tanh"}
 
+_QWEN3_MOE = {
+    "model_type": "qwen3_moe",
+    "head_dim": 24,
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+
 FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "llama": tiny(),
     "llama-tied": tiny(tie_word_embeddings=True),
@@ -57,26 +67,9 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "mixtral": tiny(
         model_type="mixtral", num_local_experts=5, num_experts_per_tok=2, sliding_window=None
     ),
-    "qwen3_moe": tiny(
-        model_type="qwen3_moe",
-        head_dim=24,
-        num_experts=6,
-        num_experts_per_tok=2,
-        moe_intermediate_size=40,
-        decoder_sparse_step=1,
-        mlp_only_layers=[],
-    ),
+    "qwen3_moe": tiny(**_QWEN3_MOE),
     "qwen3_moe-window": tiny(
-        model_type="qwen3_moe",
-        head_dim=24,
-        num_experts=6,
-        num_experts_per_tok=2,
-        moe_intermediate_size=40,
-        decoder_sparse_step=1,
-        mlp_only_layers=[],
-        use_sliding_window=True,
-        sliding_window=12,
-        max_window_layers=1,
+        use_sliding_window=True, sliding_window=12, max_window_layers=1, **_QWEN3_MOE
     ),
 }
 

@@ -21,7 +21,7 @@ from builders import (
     write_known_bandwidth,
 )
 from decodegap import __version__
-from decodegap.measure import parent, session, trial
+from decodegap.measure import memory, parent, session
 from decodegap.predict.catalogue import catalogue_devices
 from decodegap.predict.tensors import parameter_tensors
 from decodegap.record_files import read_folder, write_record
@@ -296,7 +296,7 @@ def test_the_largest_context_a_refusal_names_is_taken(program, tmp_path, no_work
 
 
 def test_a_model_that_does_not_fit(program, tmp_path, no_workers, monkeypatch):
-    monkeypatch.setattr(trial, "free_memory_bytes", lambda device: 2_000_000_000)
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda device: 2_000_000_000)
     out = tmp_path / "out"
     # 7 615 616 512 parameters, 28 layers of 2 × 512 at 2048 positions, 2 bytes each, 1 GiB to work.
     needed = 2 * (7_615_616_512 + 28 * 1024 * 2048) + (1 << 30)
@@ -310,7 +310,7 @@ def test_a_model_that_does_not_fit(program, tmp_path, no_workers, monkeypatch):
 
 
 def test_no_catalogue_model_fits(program, tmp_path, no_workers, monkeypatch):
-    monkeypatch.setattr(trial, "free_memory_bytes", lambda device: 1000)
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda device: 1000)
     ended = program("measure", "-d", "cpu", "--out", tmp_path / "out")
     assert_refused(ended, "no catalogue model fits cpu", "give a MODEL")
 

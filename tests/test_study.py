@@ -23,8 +23,8 @@ from builders import (
     tiny,
     write_config,
 )
+from decodegap.measure.memory import needed_bytes
 from decodegap.measure.runtimes.registry import get_runtime
-from decodegap.measure.trial import needed_bytes
 from decodegap.predict.catalogue import catalogue_shape
 from decodegap.predict.formats import get_format
 from decodegap.record import new_id
@@ -713,7 +713,7 @@ def test_a_device_that_is_not_here_is_left_for_another_machine(file, study, ran,
 
 
 def test_a_model_that_does_not_fit_is_a_cell_without_a_process(study, ran, folder, monkeypatch):
-    monkeypatch.setattr("decodegap.measure.trial.free_memory_bytes", lambda device: 1 << 20)
+    monkeypatch.setattr("decodegap.measure.memory.free_memory_bytes", lambda device: 1 << 20)
     assert study().code == 1
     assert not ran
     records, _ = read_folder(folder)
@@ -736,7 +736,7 @@ def test_a_runtime_that_holds_more_than_fits_is_a_cell_without_a_process(
     }
     small, large = (sizes[name] for name in SMALL)
     assert small[1] < large[0] < large[1]
-    monkeypatch.setattr("decodegap.measure.trial.free_memory_bytes", lambda device: large[1] - 1)
+    monkeypatch.setattr("decodegap.measure.memory.free_memory_bytes", lambda device: large[1] - 1)
     monkeypatch.setattr(
         "decodegap.measure.session.run_process",
         one_by_one(lambda trial: make_record([0.01], trial=trial)),

@@ -23,8 +23,8 @@ from decodegap.engine.weights import (  # noqa: E402
     weight_bytes,
 )
 from decodegap.errors import BadCheckpoint, DoesNotFit, UnknownModel  # noqa: E402
+from decodegap.measure.memory import stacked_bytes  # noqa: E402
 from decodegap.measure.runtimes.registry import get_runtime  # noqa: E402
-from decodegap.measure.trial import stacked_bytes  # noqa: E402
 from decodegap.predict.formats import get_format  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -209,6 +209,16 @@ def test_gpu_accounts_of_known_causes(runtime):
     assert account.residual == pytest.approx(0, abs=1e-12)
 
 
+def test_gaps_below_zero_are_explained():
+    """The profiler can slow the kernels themselves, by more than the gaps between them."""
+    slowed = profiled("hf-graph", GRAPH_STEP, STATIC_KERNELS, 1.02 * REPLAY, REPLAY)
+    for runtime, account in accounts(EAGER, STATIC, slowed).items():
+        assert parts_of(account)[GAPS] == pytest.approx(-0.02 * REPLAY), runtime
+        assert_advises("the kernels of hf-graph took 2.0% longer than a whole", account)
+    for account in accounts(*(EAGER, STATIC, GRAPH)).values():
+        assert not any("below zero" in note for note in account.notes)
+
+
 def test_a_compiled_step_is_a_replay_too():
     compiled = profiled("hf-compile", GRAPH_STEP, STATIC_KERNELS, BUSY_STATIC, REPLAY)
     for beside in ((), (STATIC, GRAPH)):

@@ -4,10 +4,10 @@ import pytest
 
 from builders import make_record, make_trial, one_by_one, tiny
 from decodegap.errors import OutputFolder
-from decodegap.measure import session, trial
+from decodegap.measure import memory, session
+from decodegap.measure.memory import needed_bytes, stacked_bytes
 from decodegap.measure.runtimes.registry import get_runtime
 from decodegap.measure.session import run_together, run_trials
-from decodegap.measure.trial import needed_bytes, stacked_bytes
 from decodegap.predict.formats import get_format
 from decodegap.record_files import read_folder, read_record
 
@@ -90,12 +90,12 @@ def test_what_does_not_fit_costs_no_process_and_leaves_its_own_to_the_others(ran
     fmt = get_format(eager.format)
     needed = needed_bytes(eager.shape, eager.context, fmt)
     stacked = stacked_bytes(eager.shape, fmt, get_runtime("engine"))
-    monkeypatch.setattr(trial, "free_memory_bytes", lambda device: needed + stacked - 1)
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda device: needed + stacked - 1)
     records = list(run_together([engine, eager]))
     assert [record.outcome for record in records] == ["oom", "ok"]
     assert records[0].reason.startswith("not started: tiny at context 16 in engine, which holds")
     assert ran == [eager]
-    monkeypatch.setattr(trial, "free_memory_bytes", lambda device: needed + stacked)
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda device: needed + stacked)
     assert [record.outcome for record in run_together([engine, eager])] == ["ok", "ok"]
 
 

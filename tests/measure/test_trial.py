@@ -18,16 +18,14 @@ from decodegap.errors import (
     UnknownModel,
     UnknownRuntime,
 )
-from decodegap.measure import trial as trial_module
+from decodegap.measure import memory
+from decodegap.measure.memory import check_fits, needed_bytes, stacked_bytes
 from decodegap.measure.runtimes.registry import RUNTIMES, get_runtime
 from decodegap.measure.trial import (
     Request,
-    check_fits,
     held_against,
     interleave,
-    needed_bytes,
     plan_trials,
-    stacked_bytes,
 )
 from decodegap.predict.formats import get_format
 from decodegap.predict.tensors import parameter_tensors
@@ -56,7 +54,7 @@ def request(**changes: Any) -> Request:
 @pytest.fixture
 def free_memory(monkeypatch):
     def set_free(num_bytes):
-        monkeypatch.setattr(trial_module, "free_memory_bytes", lambda device: num_bytes)
+        monkeypatch.setattr(memory, "free_memory_bytes", lambda device: num_bytes)
 
     set_free(64 * GIB)
     return set_free

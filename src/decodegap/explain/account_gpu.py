@@ -54,6 +54,7 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
         )
     if runtime.name in _REPLAYED:
         parts += _replay_parts(summary, own.busy)
+        notes += _profiled_slower(summary, own.busy)
         return Split(parts=tuple(parts), residual_name="residual", notes=tuple(notes))
     parts += _new_length_parts(summary)
     timed = {**others, summary.key.runtime: summary}
@@ -65,6 +66,7 @@ def gpu_split(summary: Summary, others: Mapping[str, Summary], untimed: Mapping[
         name = "not separated: launch side, gaps, host work"
         return Split(parts=tuple(parts), residual_name=name, notes=tuple(notes))
     parts += _replay_parts(graph, replayed.busy)
+    notes += _profiled_slower(graph, replayed.busy)
     notes.append(_launch_note(static, needed, replayed.kernels))
     if static is summary:
         parts.append(Part(LAUNCH, static.step - graph.step, " − ".join(needed)))
@@ -119,6 +121,17 @@ def _replay_parts(graph: Summary, busy: float) -> list[Part]:
     return [
         Part(GAPS, replay - busy, "graph replays back to back − busy"),
         Part(SYNCHRONISE, graph.step - replay, "graph replay waited for − back to back"),
+    ]
+
+
+def _profiled_slower(graph: Summary, busy: float) -> list[str]:
+    """Why gaps can be below zero."""
+    replay = graph.timing("back_to_back")
+    if replay is None or busy <= replay:
+        return []
+    return [
+        f"under the profiler the kernels of {graph.key.runtime} took {busy / replay - 1:.1%} "
+        f"longer than a whole replay without it: {GAPS} are below zero by that"
     ]
 
 

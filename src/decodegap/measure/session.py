@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 
 from decodegap.errors import DoesNotFit
+from decodegap.measure.memory import check_trial_fits
 from decodegap.measure.parent import run_process
 from decodegap.measure.runtimes.registry import get_runtime, why_unavailable
-from decodegap.measure.trial import check_trial_fits
 from decodegap.record import Outcome, Record, Trial, new_id
 from decodegap.record_files import write_record
 

@@ -6,13 +6,12 @@ from typing import Literal, TypeVar
 import msgspec
 
 from decodegap.errors import BadContext, DecodegapError, DoesNotFit, UnknownFormat
-from decodegap.measure.machine import free_memory_bytes
+from decodegap.measure import memory
 from decodegap.measure.positions import check_apart, check_positions
 from decodegap.measure.runtimes.registry import (
     RuntimeEntry,
     RuntimeSpec,
     default_runtimes,
-    get_runtime,
     parse_runtime,
 )
 from decodegap.predict.catalogue import catalogue_models, catalogue_shape
@@ -20,15 +19,11 @@ from decodegap.predict.checkpoint import check_checkpoint
 from decodegap.predict.formats import Format, get_format
 from decodegap.predict.model import ModelShape
 from decodegap.predict.resolve import ModelSource, checkpoint_folder, resolve_model
-from decodegap.predict.tensors import parameter_tensors
-from decodegap.predict.traffic import held_bytes, parameter_bytes
+from decodegap.predict.traffic import parameter_bytes
 from decodegap.record import Trial, Weights, new_id
-from decodegap.units import format_bytes
 
 _CPU_MODEL = "smollm2-135m"
 _GPU_MODEL = "qwen2.5-7b"
-# Beside weights and KV: logits of every judged step, activations of the prefill, the CUDA context.
-_WORKING_BYTES = 1 << 30
 
 # How far a process goes: one trial, or one round, in which every cell is measured once.
 ProcessPer = Literal["trial", "round"]
@@ -88,7 +83,7 @@ def _check_contexts(request: Request, shape: ModelShape, fmt: Format, entry: Run
         check_apart(request.contexts, num_steps)
     for context in request.contexts:
         check_positions(shape, context, num_steps, request.device)
-        check_fits(shape, context, fmt, request.device, entry)
+        memory.check_fits(shape, context, fmt, request.device, entry)
 
 
 def _first_trial(request: Request, source: ModelSource, runtime: str) -> Trial:
@@ -224,7 +219,7 @@ def choose_model(request: Request, fmt: Format, entry: RuntimeEntry) -> ModelSou
         return resolve_model(request.model)
 
     def fits(shape: ModelShape) -> bool:
-        return _fits(shape, max(request.contexts), fmt, request.device, entry)
+        return memory.fits(shape, max(request.contexts), fmt, request.device, entry)
 
     preferred = _CPU_MODEL if request.device == "cpu" else _GPU_MODEL
     if fits(catalogue_shape(preferred)):
@@ -250,52 +245,3 @@ def choose_weights(source: ModelSource, asked: Weights | None) -> tuple[Weights,
     folder = checkpoint_folder(source)
     check_checkpoint(folder, source.shape)
     return "checkpoint", str(folder)
-
-
-def needed_bytes(
-    shape: ModelShape, context: int, fmt: Format, entry: RuntimeEntry | None = None
-) -> int:
-    """Device memory a trial needs at least: weights, cache, working space, and what the runtime
-    holds beside the model it is judged by."""
-    stacked = 0 if entry is None else stacked_bytes(shape, fmt, entry)
-    return held_bytes(shape, context, fmt) + stacked + _WORKING_BYTES
-
-
-def stacked_bytes(shape: ModelShape, fmt: Format, entry: RuntimeEntry) -> int:
-    """Bytes of the matrices and biases that a runtime stacks, and so holds a second time. Not of
-    experts: no runtime that stacks decodes them, and it says so itself."""
-    return sum(
-        tensor.num_elements * fmt.plain_bytes
-        for tensor in parameter_tensors(shape)
-        if tensor.op in entry.stacks and tensor.kind != "norm" and tensor.expert is None
-    )
-
-
-def check_fits(
-    shape: ModelShape, context: int, fmt: Format, device: str, entry: RuntimeEntry | None = None
-) -> None:
-    """Raises DoesNotFit with what is needed and what is there; without a runtime, for the memory
-    that every one of them needs."""
-    if _fits(shape, context, fmt, device, entry):
-        return
-    needed, there = needed_bytes(shape, context, fmt, entry), free_memory_bytes(device) or 0
-    held = ""
-    if entry is not None and entry.stacks:
-        held = f" in {entry.name}, which holds some matrices twice,"
-    raise DoesNotFit(
-        f"{shape.name} at context {context}{held} needs {format_bytes(needed)} and {device} has "
-        f"{format_bytes(there)} free; take a smaller model or context"
-    )
-
-
-def check_trial_fits(trial: Trial) -> None:
-    """Raises DoesNotFit if the trial's device has too little memory free now."""
-    fmt, entry = get_format(trial.format), get_runtime(trial.runtime)
-    check_fits(trial.shape, trial.context, fmt, trial.device, entry)
-
-
-def _fits(
-    shape: ModelShape, context: int, fmt: Format, device: str, entry: RuntimeEntry | None
-) -> bool:
-    free = free_memory_bytes(device)
-    return free is None or needed_bytes(shape, context, fmt, entry) <= free
