@@ -24,7 +24,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 
     A wrong mask, position or weight makes unrelated logits: a divergence near their variance, of
     order 1, and picks some 4 deviations below the best. Rounding stays far below: in bf16, correct
-    runtimes of 7B and 8B shapes part by at most 6e-3 nats, and as the best few logits of random
+    runtimes of 7B and 8B shapes part by at most 7e-3 nats, and as the best few logits of random
     weights lie a rounding step of 0.03 deviations apart, they picked up to 0.24 below the best
     (results/h200).
     """

@@ -92,6 +92,7 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
     from decodegap.measure.environment import describe_environment, host_state
     from decodegap.measure.interventions import Bench, intervene
     from decodegap.measure.runtimes.hf_model import notes_on
+    from decodegap.measure.wide_matmul import NOTE, lacks_instructions, wide_where_slow
 
     synchronize = synchronizer(trial.device)
     is_loaded = loaded.is_there
@@ -102,7 +103,8 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
     prepare_seconds = loading.lap()
     prompt = make_prompt(trial)
     with torch.inference_mode():
-        runtime.prefill(prompt)
+        with wide_where_slow(model.dtype, trial.device):
+            runtime.prefill(prompt)
         prefill_seconds = loading.lap()
         before = host_state(trial.device)
         timings, decoded = time_steps(runtime, trial, synchronize)
@@ -110,12 +112,14 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
         last_logits = runtime.logits().clone()
         if trial.num_steps:
             timings |= other_timers(runtime, trial, synchronize, median(timings["wall"]))
-    verdict = verdict_on(model, prompt, decoded, last_logits, trial)
+    with wide_where_slow(model.dtype, trial.device):
+        verdict = verdict_on(model, prompt, decoded, last_logits, trial)
     bench = Bench(runtime=runtime, model=model, trial=trial, prompt=prompt, synchronize=synchronize)
     probes, left_out = intervene(bench) if trial.probes else ({}, ())
     # Last: what a profiler hooks into stays, and slows whatever this process times after it.
     profile = profile_of(runtime, trial) if trial.profile else None
     outcome, reason = outcome_of(verdict, timings["wall"], trial)
+    wide = (NOTE,) if lacks_instructions(model.dtype, trial.device) else ()
     return WorkerReport(
         outcome=outcome,
         reason=reason,
@@ -128,7 +132,7 @@ def measure(trial: Trial, loaded: LoadedModel) -> WorkerReport:
             verdict=verdict,
             profile=profile,
             held_bytes=runtime.held_bytes(),
-            notes=(*notes_on(model), *left_out),
+            notes=(*notes_on(model), *wide, *left_out),
         ),
         environment=describe_environment(trial.device, torch.get_num_threads(), before, after),
     )
