@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from builders import make_trial
+from builders import make_trial, tiny
 from decodegap.measure import wide_matmul, worker
 from decodegap.measure.wide_matmul import NOTE, lacks_instructions, wide_where_slow
 
@@ -63,6 +63,21 @@ def test_other_products_too_and_other_types_not(plain_cpu, monkeypatch):
     with wide_where_slow(torch.bfloat16, "cpu"):
         torch.nn.Linear(4, 4, dtype=torch.bfloat16)(torch.ones(4, dtype=torch.bfloat16))
     assert called == []
+
+
+def test_named_arguments_are_left_to_torch(plain_cpu):
+    a = torch.randn(3, 3, dtype=torch.bfloat16)
+    out = torch.empty_like(a)
+    with wide_where_slow(torch.bfloat16, "cpu"):
+        torch.matmul(a, a, out=out)
+    assert torch.equal(out, torch.matmul(a, a))
+
+
+@pytest.mark.parametrize("runtime", ["hf-eager", "hf-static", "engine"])
+def test_every_runtime_of_a_cpu_is_judged_right(plain_cpu, runtime):
+    trial = make_trial(tiny(head_dim=64), format="bf16", num_steps=3, runtime=runtime)
+    report = worker.report_on(trial, worker.LoadedModel())
+    assert (report.outcome, report.reason) == ("ok", None)
 
 
 def test_only_prefill_and_verdict_are_made_so(plain_cpu, monkeypatch):

@@ -48,9 +48,10 @@ class _WideProducts(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         wide = _WIDE.get(func)
-        if wide is None or args[0].dtype not in _16_BITS:
+        # Whoever names arguments (`out=`) is given what was asked for.
+        if wide is None or kwargs or args[0].dtype not in _16_BITS:
             return func(*args, **(kwargs or {}))
-        return wide(*args, **(kwargs or {}))
+        return wide(*args)
 
 
 def _wide_linear(
