@@ -68,7 +68,7 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = first_line(error) or type(error).__name__
+        reason = first_line(error)
         raise BadCheckpoint(
             f"{folder} has no usable tokenizer ({reason}); download its tokenizer.json too"
         ) from None

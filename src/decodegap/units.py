@@ -32,6 +32,11 @@ def format_bandwidth(bytes_per_second: float) -> str:
     return f"{format_bytes(bytes_per_second)}/s"
 
 
+def format_count(number: int, one: str, many: str | None = None) -> str:
+    """`1 trial`, `2 trials`, `3 processes`."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 _BANDWIDTH = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*(?:([kMGT]?)B/s)?\s*")
 _SCALES = {None: 1.0, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 

@@ -8,7 +8,7 @@ from typing import Any, TextIO, cast
 
 from rich.console import Console, RenderableType
 
-from decodegap.errors import printable
+from decodegap.errors import DecodegapError, printable
 
 _PIPE_WIDTH = 150
 
@@ -43,6 +43,12 @@ def show(*parts: RenderableType) -> None:
     out.file = cast(TextIO, _Harmless(sys.stdout))
     for part in parts:
         out.print(part, soft_wrap=isinstance(part, str))
+
+
+def tell(errors: Iterable[DecodegapError]) -> None:
+    """Beside the answer: what is left out of it, a line each."""
+    for error in errors:
+        print(f"decodegap: {error}", file=sys.stderr)
 
 
 def print_json(document: Any) -> None:

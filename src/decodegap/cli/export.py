@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from decodegap.cli.console import tell
 from decodegap.cli.options import EXIT_BAD_INPUT
 from decodegap.errors import DecodegapError, OutputFolder
 
@@ -27,8 +28,7 @@ def export(
     _refuse_existing(out)
     records, unreadable = read_folder(folder)
     data = EXPORTS[to](export_rows(records))
-    for error in unreadable:
-        print(f"decodegap: {error}", file=sys.stderr)
+    tell(unreadable)
     _write(data, out)
     if unreadable:
         raise typer.Exit(EXIT_BAD_INPUT)

@@ -8,8 +8,6 @@ import typer
 from decodegap.cli.console import print_json, show
 from decodegap.cli.options import DEFAULT_CONTEXT, ContextOption, FormatOption, JsonOption
 
-_PLAIN_BITS = 16  # a weight of a model that is not quantised
-
 
 def floor(
     model: Annotated[
@@ -25,6 +23,8 @@ def floor(
     as_json: JsonOption = False,
 ) -> None:
     """How fast could it be, on which device?"""
+    from decodegap.measure.bandwidth import with_local_bandwidths
+    from decodegap.predict.catalogue import devices_asked
     from decodegap.predict.floor import floor_of
     from decodegap.predict.formats import get_format
     from decodegap.predict.resolve import resolve_model
@@ -34,13 +34,14 @@ def floor(
 
     source, fmt = resolve_model(model), get_format(format)
     shape = source.shape
-    if source.quantisation is not None and fmt.bits_per_weight >= _PLAIN_BITS:
+    if source.quantisation is not None and not fmt.is_quantised:
         print(
             f"decodegap: {shape.name} is quantised ({source.quantisation}) by its config, and "
             f"counted here as {fmt.name}; give the --format it is stored in",
             file=sys.stderr,
         )
-    devices = _floor_devices(device)
+    # A bandwidth measured here replaces the catalogue's.
+    devices = with_local_bandwidths(devices_asked(device))
     traffics = [step_traffic(shape, tokens, fmt) for tokens in context or [DEFAULT_CONTEXT]]
     documents: list[dict[str, Any]] = []
     for traffic in traffics:
@@ -54,15 +55,3 @@ def floor(
             show(text.flows_table(traffic), "")
     if as_json:
         print_json(documents[0] if len(documents) == 1 else documents)
-
-
-def _floor_devices(names: list[str] | None) -> list[Any]:
-    """The devices asked for, else the whole catalogue; a bandwidth measured here replaces the
-    catalogue's."""
-    from decodegap.measure.bandwidth import with_local_bandwidths
-    from decodegap.predict.catalogue import catalogue_devices
-    from decodegap.predict.device import find_device
-
-    rows = catalogue_devices()
-    wanted = [find_device(name, rows) for name in names] if names else list(rows.values())
-    return with_local_bandwidths(wanted)

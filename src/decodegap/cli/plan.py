@@ -1,13 +1,12 @@
 """`decodegap plan`."""
 
 import math
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from decodegap.cli.console import print_json, show
+from decodegap.cli.console import print_json, show, tell
 from decodegap.cli.options import DEFAULT_CONTEXT, DEFAULT_FOLDER, EXIT_NO_RESULT, JsonOption
 from decodegap.errors import DecodegapError
 
@@ -41,13 +40,15 @@ def plan(
     """What should be deployed to hold this rate? Exit code 1 if nothing measured does."""
     from decodegap.explain.deployment import Need, deployment
     from decodegap.explain.prediction import parse_share
+    from decodegap.predict.catalogue import devices_asked
     from decodegap.predict.formats import get_format
     from decodegap.predict.resolve import resolve_model
     from decodegap.report.deployment import deployment_document, deployment_view
 
     if not 0 < rate < math.inf:
         raise DecodegapError(f"--rate {rate:g} is no rate; give ticks a second, above 0")
-    devices = _devices(device)
+    # Each once, however it is spelled: a device is a row, a format a column.
+    devices = list({row.name: row for row in devices_asked(device)}.values())
     formats = [get_format(name) for name in dict.fromkeys(format or _FORMATS)]
     need = Need(
         shape=resolve_model(model).shape,
@@ -59,8 +60,7 @@ def plan(
         formats=tuple(fmt.name for fmt in formats) if format else (),
     )
     found, errors = deployment(need, _records(records), devices, formats)
-    for error in errors:
-        print(f"decodegap: {error}", file=sys.stderr)
+    tell(errors)
     if as_json:
         print_json(deployment_document(found))
     else:
@@ -78,16 +78,6 @@ def _records(folders: list[Path] | None) -> list[Any]:
     found: dict[str, Any] = {}
     for folder in folders:
         records, unreadable = read_folder(folder)
-        for error in unreadable:
-            print(f"decodegap: {error}", file=sys.stderr)
+        tell(unreadable)
         found |= {record.id: record for record in records}
     return list(found.values())
-
-
-def _devices(names: list[str] | None) -> list[Any]:
-    from decodegap.predict.catalogue import catalogue_devices
-    from decodegap.predict.device import find_device
-
-    rows = catalogue_devices()
-    found = [find_device(name, rows) for name in names] if names else list(rows.values())
-    return list({row.name: row for row in found}.values())

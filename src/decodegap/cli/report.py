@@ -1,13 +1,12 @@
 """`decodegap report`."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from decodegap.cli.console import print_json, show
+from decodegap.cli.console import print_json, show, tell
 from decodegap.cli.options import EXIT_BAD_INPUT, JsonOption
 from decodegap.errors import DecodegapError
 
@@ -31,8 +30,7 @@ def report(
     records, unreadable = read_folder(folder)
     found = read_runs(records)
     runs, errors = found.read, (*unreadable, *found.errors)
-    for error in errors:
-        print(f"decodegap: {error}", file=sys.stderr)
+    tell(errors)
     drawn = "" if charts is None else _draw(runs, charts)
     if against is None:
         show_runs(runs, folder, as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from decodegap.cli.console import print_json, show, watch
+from decodegap.cli.console import print_json, show, tell, watch
 from decodegap.cli.options import DEFAULT_FOLDER, EXIT_NO_RESULT, JsonOption
 from decodegap.cli.report import show_runs
 
@@ -63,8 +63,7 @@ def study(
         records = [*stored.records, *ran]
     found = read_runs(records)
     show_runs(found.read, folder, as_json)
-    for error in found.errors:
-        print(f"decodegap: {error}", file=sys.stderr)
+    tell(found.errors)
     if not any(record.wall_samples for record in records):
         raise typer.Exit(EXIT_NO_RESULT)
 

@@ -25,6 +25,7 @@ from decodegap.explain.part import (
 from decodegap.explain.summary import Summary
 from decodegap.record import KernelUse
 from decodegap.runtime_name import RuntimeName, split_runtime
+from decodegap.units import format_count
 
 _STATIC, _GRAPH, _COMPILED = "hf-static", "hf-graph", "hf-compile"
 # Their step is one replay already: there is no launching to tell apart from it.
@@ -177,8 +178,7 @@ def _host_note(
     more_or_fewer = "fewer" if fewer > 0 else "more"
     kernels, holds = "as many kernels as", ["a cache kept another way"]
     if round(fewer):
-        plural = "" if round(abs(fewer)) == 1 else "s"
-        kernels = f"{abs(fewer):.0f} kernel{plural} {more_or_fewer} than"
+        kernels = f"{format_count(round(abs(fewer)), 'kernel')} {more_or_fewer} than"
         holds.append(f"{more_or_fewer} launches")
     if summary.new_length_seconds is None:
         holds.append("what a library does for each new KV length")

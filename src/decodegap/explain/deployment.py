@@ -19,7 +19,7 @@ from decodegap.predict.catalogue import catalogue_models
 from decodegap.predict.device import Device
 from decodegap.predict.floor import step_floor
 from decodegap.predict.formats import Format, get_format
-from decodegap.predict.model import ModelShape
+from decodegap.predict.model import WITHOUT_COST, ModelShape
 from decodegap.predict.traffic import held_bytes
 from decodegap.record import Record
 from decodegap.units import format_seconds
@@ -27,10 +27,6 @@ from decodegap.units import format_seconds
 # `late`: the median is in time and the 99th percentile is not. `unknown`: in time at a shorter
 # context, and not measured at one as long as asked for.
 Answer = Literal["holds", "late", "misses", "unknown"]
-
-_PLAIN_BITS = 16  # a weight in the formats that runtimes here take
-# What two configs may differ in and still be one model to a clock.
-_NO_TIME = {"name": "", "rope": None, "max_context": 0}
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +84,6 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     outlooks: tuple[Outlook, ...]
     nearest_to_floor: Summary | None
-    findings: tuple[Finding, ...]
 
     @property
     def holds(self) -> bool:
@@ -97,8 +92,12 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reached(self) -> float | None:
         """The largest R_floor among the records."""
-        nearest = self.nearest_to_floor
-        return None if nearest is None else nearest.ratio(nearest.floor.exact)
+        return None if self.nearest_to_floor is None else _r_floor(self.nearest_to_floor)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What to do, by what was measured and by what memory allows."""
+        return [*_on_what_was_measured(self), *_on_memory(self)]
 
 
 def deployment(
@@ -112,15 +111,14 @@ def deployment(
     summaries, errors = _summaries(records)
     candidates = _candidates(need, summaries)
     outlooks = [_outlook(need, device, fmt) for device in devices for fmt in formats]
-    nearest = max(summaries, key=_r_floor, default=None)
+    known = [summary for summary in summaries if _r_floor(summary)]
     found = Deployment(
         need=need,
         candidates=tuple(candidates),
         outlooks=tuple(outlooks),
-        nearest_to_floor=nearest if nearest is not None and _r_floor(nearest) else None,
-        findings=(),
+        nearest_to_floor=max(known, key=_r_floor, default=None),
     )
-    return msgspec.structs.replace(found, findings=tuple(_findings(found))), errors
+    return found, errors
 
 
 def _summaries(records: Sequence[Record]) -> tuple[list[Summary], list[DecodegapError]]:
@@ -156,7 +154,9 @@ def _candidates(need: Need, summaries: Iterable[Summary]) -> list[Candidate]:
 
 
 def _timed_shape(shape: ModelShape) -> dict[str, object]:
-    return msgspec.structs.asdict(shape) | _NO_TIME
+    """What two configs must agree in to be one model to a clock."""
+    fields = msgspec.structs.asdict(shape)
+    return {name: value for name, value in fields.items() if name not in WITHOUT_COST}
 
 
 def _candidate(need: Need, way: Sequence[Summary]) -> Candidate:
@@ -192,11 +192,6 @@ def _outlook(need: Need, device: Device, fmt: Format) -> Outlook:
 
 def _r_floor(summary: Summary) -> float:
     return summary.ratio(summary.floor.exact) or 0.0
-
-
-def _findings(found: Deployment) -> Iterable[Finding]:
-    yield from _on_what_was_measured(found)
-    yield from _on_memory(found)
 
 
 def _on_what_was_measured(found: Deployment) -> Iterable[Finding]:
@@ -257,7 +252,7 @@ def _on_memory(found: Deployment) -> Iterable[Finding]:
 
 
 def _how_to_know(need: Need, fmt: str) -> str:
-    if get_format(fmt).bits_per_weight < _PLAIN_BITS:
+    if get_format(fmt).is_quantised:
         return "no runtime here takes that format; `decodegap grade` reads other tools' reports"
     name = need.shape.name if need.shape.name in catalogue_models() else "MODEL"
     return f"measure it there: decodegap measure {name} --context {need.context} --format {fmt}"

@@ -137,22 +137,26 @@ def in_turn(bench: Bench) -> Samples:
     """
     trial = bench.trial
     num_seen = trial.num_warmup + trial.num_steps - PROBE_WARMUP
-    steps = {"lengths_new": bench.runtime.step, "lengths_seen": _prefilled(bench, trial).step}
+    steps = {
+        "lengths_new": bench.runtime.step,
+        "lengths_seen": _prefilled(bench.model, trial, bench.prompt).step,
+    }
     static = RuntimeName("hf-static", parse_runtime(trial.runtime).options).text
     # Torch's flash attention takes no mask, which a cache that is not full needs.
     with suppress(Unavailable):
-        runtime = _prefilled(bench, msgspec.structs.replace(trial, runtime=static))
+        static_trial = msgspec.structs.replace(trial, runtime=static)
+        runtime = _prefilled(bench.model, static_trial, bench.prompt)
         with torch.inference_mode():
             runtime.step()
         steps["static_cache"] = runtime.step
     return bench.time_in_turn(steps, min(PROBE_STEPS, num_seen))
 
 
-def _prefilled(bench: Bench, trial: Trial) -> Any:
-    """Another runtime on the bench's model, its cache filled with the prompt."""
-    runtime = runtime_factory(get_runtime(trial.runtime))(bench.model, trial)
+def _prefilled(model: Any, trial: Trial, prompt: Any) -> Any:
+    """A runtime of its own for the trial, its cache filled with the prompt."""
+    runtime = runtime_factory(get_runtime(trial.runtime))(model, trial)
     with torch.inference_mode():
-        runtime.prefill(bench.prompt)
+        runtime.prefill(prompt)
     return runtime
 
 
@@ -162,10 +166,8 @@ def host_twin(bench: Bench) -> Samples:
     trial = _twin_of(bench.trial)
     dtype = DTYPES[trial.format]
     model = synthetic_model(build_config(trial), dtype, trial.device, trial.seed).eval()
-    runtime = runtime_factory(get_runtime(trial.runtime))(model, trial)
     prompt = torch.ones(1, _TWIN_CONTEXT, dtype=torch.long, device=trial.device)
-    with torch.inference_mode():
-        runtime.prefill(prompt)
+    runtime = _prefilled(model, trial, prompt)
     twin = msgspec.structs.replace(bench, runtime=runtime, model=model, trial=trial, prompt=prompt)
     return {
         "twin": twin.time(runtime.step),

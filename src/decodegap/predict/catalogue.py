@@ -1,6 +1,7 @@
 """The facts that ship with decodegap, read when asked for: models and devices, each sourced."""
 
 import tomllib
+from collections.abc import Sequence
 from datetime import date
 from functools import cache
 from importlib.resources import files
@@ -8,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from decodegap.predict.device import Device
+from decodegap.predict.device import Device, find_device
 from decodegap.predict.hf_config import from_hf
 from decodegap.predict.model import ModelShape
 
@@ -43,6 +44,16 @@ def catalogue_devices() -> dict[str, Device]:
     """Every catalogue device by its short name, in the file's order."""
     rows = {name: {"name": name, **row} for name, row in _read("devices.toml").items()}
     return msgspec.convert(rows, dict[str, Device])
+
+
+def devices_asked(names: Sequence[str] | None) -> list[Device]:
+    """The rows of the devices named; with none, of the whole catalogue.
+
+    Raises:
+        UnknownDevice: with the nearest names.
+    """
+    rows = catalogue_devices()
+    return [find_device(name, rows) for name in names] if names else list(rows.values())
 
 
 def catalogue_shape(name: str) -> ModelShape:

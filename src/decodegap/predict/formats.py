@@ -12,6 +12,8 @@ import msgspec
 
 from decodegap.errors import UnknownFormat, nearest
 
+_PLAIN_BITS = 16
+
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Storage of linear weights. Sizes in bytes; `group_size` in weights along the input."""
@@ -24,6 +26,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     packs_head: bool = True
     plain_bytes: int = 2
     note: str
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether a weight is narrower than the types that models are published in."""
+        return self.bits_per_weight < _PLAIN_BITS
 
     def linear_bytes(self, out: int, into: int) -> int:
         """Bytes of one [out, into] weight as stored, with its scales and zero points."""

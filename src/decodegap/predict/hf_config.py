@@ -64,7 +64,7 @@ def _translate(read: ConfigReader, family: Family, architecture: str) -> ModelSh
         fused_projections=family.fused_projections,
         activation=_activation(read, family),
         norm_offset=family.norm_offset,
-        attention_windows=_windows(read, family, rope_layers),
+        attention_windows=_windows(read, family, num_layers, rope_layers),
         rope_layers=rope_layers,
         attention_softcap=read.optional_number("attn_logit_softcapping", family.attention_softcap),
         logit_softcap=read.optional_number("final_logit_softcapping", family.logit_softcap),
@@ -131,10 +131,9 @@ def _attention_scale(read: ConfigReader, family: Family) -> float | None:
 
 
 def _windows(
-    read: ConfigReader, family: Family, rope_layers: tuple[bool, ...]
+    read: ConfigReader, family: Family, num_layers: int, rope_layers: tuple[bool, ...]
 ) -> tuple[int | None, ...]:
     """Sliding window of each layer, or an empty tuple where every layer sees all positions."""
-    num_layers = read.size("num_hidden_layers", limit=_MAX_LAYERS)
     window = read.optional_size("sliding_window", family.default_window)
     if window is None or family.windows == "none":
         return ()

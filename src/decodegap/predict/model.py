@@ -20,6 +20,10 @@ class Rope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rotary_fraction: float = 1.0
 
 
+# Fields of a shape that may differ without a byte or a kernel of a step being another.
+WITHOUT_COST = frozenset({"name", "rope", "max_context"})
+
+
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A decoder's shape. Sizes are elements, `attention_windows` tokens (None: all positions)."""
 

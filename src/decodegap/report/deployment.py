@@ -11,7 +11,7 @@ from decodegap.explain.deployment import Answer, Candidate, Deployment, Need, Ou
 from decodegap.grouping import grouped
 from decodegap.report.fitting import Column, FittingTable
 from decodegap.report.text import finding_text
-from decodegap.units import format_bytes, format_hertz, format_seconds
+from decodegap.units import format_bandwidth, format_hertz, format_seconds
 
 _ANSWERS: dict[Answer, str] = {
     "holds": "holds",
@@ -92,7 +92,7 @@ def _outlook_table(outlooks: Sequence[Outlook]) -> FittingTable:
     for of_device in grouped(outlooks, lambda one: one.device.name).values():
         device = of_device[0].device
         known = device.bandwidth_bytes_per_second
-        bandwidth = "–" if known is None else f"{format_bytes(known)}/s"
+        bandwidth = "–" if known is None else format_bandwidth(known)
         rows.append((known or 0.0, [device.title, bandwidth, *map(_share_words, of_device)]))
     return FittingTable(columns, [row for _, row in sorted(rows, key=lambda row: -row[0])])
 

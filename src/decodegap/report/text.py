@@ -17,7 +17,13 @@ from decodegap.record import Record, Trial
 from decodegap.report.account_view import accounts_view
 from decodegap.report.curve import curves_view
 from decodegap.report.fitting import Column, FittingTable
-from decodegap.units import format_bandwidth, format_bytes, format_hertz, format_seconds
+from decodegap.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_hertz,
+    format_seconds,
+)
 
 
 def floor_view(
@@ -96,7 +102,7 @@ def plan_view(trials: Sequence[Trial], device: Device) -> Text:
         lines.append(f"memory reads at {speed} ({device.measured.source})")
     each = "each a fresh process" if first.process is None else "one process a round of all cells"
     lines.append(
-        f"{runtimes}; {len(trials)} trial{'' if len(trials) == 1 else 's'}, {each}: prefill, "
+        f"{runtimes}; {format_count(len(trials), 'trial')}, {each}: prefill, "
         f"{first.num_warmup} warm-up steps, {first.num_steps} timed"
     )
     for context in dict.fromkeys(trial.context for trial in trials):

@@ -176,9 +176,8 @@ def _note(folder: Path, record: Record, path: Path) -> None:
 def _append(path: Path, text: str) -> None:
     try:
         with path.open("ab+") as file:
-            if file.tell() and not _ends_a_line(
-                file
-            ):  # one that was cut short must not take this in
+            # A line that was cut short must not take this one in.
+            if file.tell() and not _ends_a_line(file):
                 file.write(b"\n")
             file.write(text.encode())
             file.flush()

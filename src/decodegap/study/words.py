@@ -13,6 +13,7 @@ from decodegap.record import Record, Trial
 from decodegap.study.folder import Stored
 from decodegap.study.matrix import Planned, StudyPlan
 from decodegap.study.run import Work, launched_together, settled
+from decodegap.units import format_count
 
 # For a trial none like which has run: a start of torch and transformers, weights made or read, what
 # lies around the steps (1.6 to 2.8 s on an H200: listening to the host, verdict, profile), and each
@@ -34,32 +35,34 @@ def plan_words(plan: StudyPlan, work: Work, stored: Stored) -> str:
     study = plan.study
     lines = [f"study {study.name} ({plan.sha256[:12]}){': ' if study.title else ''}{study.title}"]
     if plan.num_cells:
-        each = _count(study.protocol.num_trials, "trial")
-        lines.append(f"{_count(plan.num_cells, 'cell')}, {each} each")
+        each = format_count(study.protocol.num_trials, "trial")
+        lines.append(f"{format_count(plan.num_cells, 'cell')}, {each} each")
     lines += [_comparison_words(plan, table.name) for table in study.compare]
     if plan.num_excluded:
         reasons = "; ".join(exclusion.reason for exclusion in study.exclude)
-        lines.append(f"excluded: {_count(plan.num_excluded, 'cell')} ({reasons})")
+        lines.append(f"excluded: {format_count(plan.num_excluded, 'cell')} ({reasons})")
     if plan.not_taken:
         pairs = {f"{cell.runtime} × {cell.format}" for cell in plan.not_taken}
         lines.append(f"not measured, the runtime does not take the format: {_list(pairs)}")
     each = "each a fresh process"
     if study.protocol.process == "round":
         num_processes = len(list(launched_together(plan.trials)))
-        each = f"in {_count(num_processes, 'process', 'processes')} ({_SHARING})"
-    lines.append(f"{_count(len(plan.trials), 'trial')}, {each}; {work.num_finished} finished")
+        each = f"in {format_count(num_processes, 'process', 'processes')} ({_SHARING})"
+    lines.append(f"{format_count(len(plan.trials), 'trial')}, {each}; {work.num_finished} finished")
     if work.elsewhere:
         devices = Counter(planned.device for planned in work.elsewhere)
         counted = ", ".join(f"{name} {count}" for name, count in devices.items())
         lines.append(f"for devices not here (run the same file there, or --ray): {counted}")
     if work.settled:
-        trials = _count(len(work.settled), "trial")
+        trials = format_count(len(work.settled), "trial")
         lines.append(f"not tried again, their cells failed twice alike: {trials}")
     if stored.gone:
         lines.append(f"records deleted since: {len(stored.gone)}; their trials run again")
     if work.here:
         seconds = _seconds_to_go(work, stored)
-        lines.append(f"to run here: {_count(len(work.here), 'trial')}, about {duration(seconds)}")
+        lines.append(
+            f"to run here: {format_count(len(work.here), 'trial')}, about {duration(seconds)}"
+        )
     return "\n".join(lines)
 
 
@@ -94,8 +97,8 @@ def _comparison_words(plan: StudyPlan, name: str) -> str:
     num_cells = len({one.trial.run for one in own})
     said = "" if table.predict is None else f", predicted: {table.predict}"
     return (
-        f"compare {name}: {table.a} against {table.b}, {_count(table.num_pairs, 'pair')} in "
-        f"{_count(num_cells, 'cell')}{said}"
+        f"compare {name}: {table.a} against {table.b}, {format_count(table.num_pairs, 'pair')} in "
+        f"{format_count(num_cells, 'cell')}{said}"
     )
 
 
@@ -136,10 +139,6 @@ def duration(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _list(names: Iterable[str]) -> str:

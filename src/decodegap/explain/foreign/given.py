@@ -157,7 +157,7 @@ def _format(figure: ForeignFigure, given: Given, shape: ModelShape | None) -> Fo
     name = _agreed(figure, "--format", stated, given.format)
     fmt = None if name is None else get_format(name)
     quantised = stated is None and figure.format_text is not None and not figure.format_is_dtype
-    if fmt is not None and quantised and figure.weight_bytes is None and fmt.bits_per_weight >= 16:
+    if fmt is not None and quantised and figure.weight_bytes is None and not fmt.is_quantised:
         raise BadForeignFile(
             f"{figure.name}: the file says the weights are {figure.format_text!r}, --format says "
             f"{fmt.name}; give the format they are quantised to, or the nearest smaller one"

@@ -14,13 +14,12 @@ from transformers.initialization import no_init_weights
 
 from decodegap.errors import BadCheckpoint, BadConfig, first_line
 from decodegap.predict.hf_config import from_hf
+from decodegap.predict.model import WITHOUT_COST
 from decodegap.record import Trial
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 _SYNTHETIC_STD = 0.02
-# What the runtime may do otherwise than the config file without a byte or a kernel changing.
-_NOT_COMPARED = {"name", "rope", "max_context"}
 
 
 def load_model(trial: Trial) -> Any:
@@ -46,7 +45,7 @@ def build_config(trial: Trial) -> Any:
         config.sliding_window = None  # some config classes have a window unless told otherwise
     built = msgspec.to_builtins(from_hf(config.to_dict(), trial.shape.name))
     for key, counted in msgspec.to_builtins(trial.shape).items():
-        if key not in _NOT_COMPARED and built[key] != counted:
+        if key not in WITHOUT_COST and built[key] != counted:
             raise BadConfig(
                 f"{trial.shape.name}: transformers reads `{key}` as {built[key]!r}, the byte count "
                 f"as {counted!r}; state it in the config.json"
